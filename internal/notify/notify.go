@@ -1,0 +1,52 @@
+// Package notify tells people that something was merged. A message goes to one
+// recipient at a time, so that each one can be recorded as reached and a retry
+// skips it. Drivers: a signed webhook per watcher, and chat or mail by URL.
+package notify
+
+import (
+	"context"
+	"fmt"
+)
+
+// Message is one delivery to one recipient. DeliveryID is the same on every
+// try, so that a receiver can drop what it has already seen.
+type Message struct {
+	DeliveryID  string `json:"deliveryId"`
+	Watcher     string `json:"watcher"`
+	Event       string `json:"event"` // "merged"
+	Repo        string `json:"repo"`
+	Pull        int64  `json:"pull"`
+	OperationID string `json:"operationId"`
+	MergeCommit string `json:"mergeCommit"`
+	Text        string `json:"text"`
+}
+
+// Recipient is somebody to tell. Its Key is what a receipt is kept under; it
+// holds no secret (a chat URL's key is its scheme and a hash).
+type Recipient struct {
+	Key     string
+	Watcher string
+}
+
+// Notifier delivers. It is safe for concurrent use and honours the context.
+type Notifier interface {
+	// Recipients expands watchers to the recipients this configuration reaches:
+	// one per watcher when a webhook is configured, one per chat or mail URL.
+	Recipients(watchers []string) []Recipient
+	// Send delivers one message to one recipient. An error is *Error where the
+	// receiver answered.
+	Send(ctx context.Context, to Recipient, m Message) error
+}
+
+// Error is an answer that was no success.
+type Error struct {
+	Recipient string
+	Status    int
+	Detail    string
+	Transient bool
+}
+
+// Error says who answered what.
+func (e *Error) Error() string {
+	return fmt.Sprintf("notify %s: answered %d: %s", e.Recipient, e.Status, e.Detail)
+}
