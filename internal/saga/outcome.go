@@ -81,6 +81,29 @@ func (o Outcome) Data() json.RawMessage { return o.data }
 // IsZero is true for the outcome that no constructor made: a step that forgot to answer.
 func (o Outcome) IsZero() bool { return o.kind == outcomeNone }
 
+// Settles is true for an outcome that leaves nothing to wait for: a move, or a
+// failure that no further try can change.
+func (o Outcome) Settles() bool {
+	return o.kind == outcomeMoved || o.kind == outcomeFailed && (o.event != "" || o.failure.Kind != Transient)
+}
+
+// Label is the outcome's kind, for metrics.
+func (o Outcome) Label() string {
+	switch o.kind {
+	case outcomeMoved:
+		return string(o.event)
+	case outcomeNotYet:
+		return "not_yet"
+	case outcomeFailed:
+		return "failed_" + string(o.failure.Kind)
+	case outcomeUnclear:
+		return "unclear"
+	case outcomeNotDone:
+		return "not_done"
+	}
+	return "none"
+}
+
 // String is one line for logs and notes.
 func (o Outcome) String() string {
 	switch o.kind {

@@ -1,0 +1,163 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/mergeflow/mergeflow/internal/store"
+)
+
+// claimLimit bounds one claim; it is a short transaction or the database is in trouble.
+const claimLimit = 10 * time.Second
+
+// claimLoop claims while there are free workers, sleeps until something is due,
+// a wake-up comes, or the poll's floor. claims ends with Stop; rest outlives it,
+// so that a claim that was answered can still be released or run.
+func (e *Engine) claimLoop(claims, rest context.Context) {
+	backoff := e.o.Poll
+	for claims.Err() == nil {
+		full, err := e.claimOnce(rest)
+		switch {
+		case claims.Err() != nil:
+			return
+		case err != nil:
+			e.missed()
+			e.o.Log.Warn("claiming failed", "error", err)
+			if !sleep(claims, time.Duration(float64(backoff)*(0.5+jitter()))) {
+				return
+			}
+			backoff = min(2*backoff, 30*time.Second)
+			continue
+		}
+		backoff = e.o.Poll
+		e.reached()
+		if full {
+			continue // there may be more that is due
+		}
+		if !e.idle(claims) {
+			return
+		}
+	}
+}
+
+// claimOnce takes what is due for the workers that are free. full says that it
+// took all it asked for, so more may wait.
+func (e *Engine) claimOnce(rest context.Context) (full bool, err error) {
+	free := e.takeSlots()
+	in := store.Claim{Max: free, Lease: e.o.Lease, Queued: e.o.Settings().QueuedLimit()}
+	if free == 0 {
+		// Nothing is free, but what is past its deadline is still looked at:
+		// full workers must not keep a request "processing" for ever.
+		in.OverdueOnly, in.Max = true, max(1, e.o.Workers/4)
+	}
+	settings := e.o.Settings()
+	taken := map[string]int{}
+	for _, k := range e.kinds {
+		n := in.Max
+		if c := e.caps[k.typ]; c != nil && !in.OverdueOnly {
+			n = takeUpTo(c, min(n, k.cap))
+			taken[k.typ] = n
+			if n == 0 {
+				continue
+			}
+		}
+		in.Kinds = append(in.Kinds, store.ClaimKind{Type: k.typ, Cap: n, Deadline: settings.DeadlineOf(k.spec), Look: k.look})
+	}
+	var got []store.Claimed
+	if len(in.Kinds) > 0 {
+		// Not under claims: a claim that Stop cuts off would leave leases behind
+		// that nobody holds.
+		ctx, cancel := context.WithTimeout(rest, claimLimit)
+		got, err = e.o.Store.Claim(ctx, in)
+		cancel()
+	}
+	if in.OverdueOnly {
+		for range got {
+			// Looks at overdue commands run beside the workers, bounded by Max.
+			e.steps.Add(1)
+		}
+	} else {
+		for range free - len(got) {
+			<-e.slots
+		}
+		e.steps.Add(len(got))
+	}
+	for _, c := range got {
+		if !in.OverdueOnly && e.caps[c.Row.Command.Type] != nil {
+			taken[c.Row.Command.Type]--
+		}
+	}
+	for typ, n := range taken {
+		for range n {
+			<-e.caps[typ]
+		}
+	}
+	if err != nil {
+		return false, err
+	}
+	if len(got) > 0 {
+		e.o.Observer.Claimed(len(got))
+	}
+	for _, c := range got {
+		x := e.begin(c, !in.OverdueOnly)
+		go func() {
+			defer e.steps.Done()
+			e.execute(rest, x)
+		}()
+	}
+	if in.OverdueOnly {
+		return false, nil
+	}
+	return len(got) == free, nil
+}
+
+// takeSlots takes every free worker; what isn't used goes back at once.
+func (e *Engine) takeSlots() int { return takeUpTo(e.slots, e.o.Workers) }
+
+func takeUpTo(c chan struct{}, n int) int {
+	for i := range n {
+		select {
+		case c <- struct{}{}:
+		default:
+			return i
+		}
+	}
+	return n
+}
+
+// idle sleeps until the next due time, a wake-up, or a jittered poll. It
+// answers false when the loop should end.
+func (e *Engine) idle(ctx context.Context) bool {
+	wait := time.Duration(float64(e.o.Poll) * (0.75 + jitter()/2))
+	if len(e.slots) < cap(e.slots) {
+		if in, ok, err := e.o.Store.NextDue(ctx, e.Kinds()); err == nil && ok {
+			wait = min(wait, max(in, time.Millisecond))
+		}
+	}
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-e.wake:
+	case <-t.C:
+	}
+	return true
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+func (e *Engine) listenLoop(ctx context.Context) {
+	if err := e.o.Store.Listen(ctx, e.wakeHere); err != nil && ctx.Err() == nil {
+		e.o.Log.Warn("listening for wake-ups ended; polling goes on", "error", err)
+	}
+}

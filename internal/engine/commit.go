@@ -1,0 +1,270 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/mergeflow/mergeflow/internal/fault"
+	"github.com/mergeflow/mergeflow/internal/saga"
+	"github.com/mergeflow/mergeflow/internal/store"
+)
+
+// commit is one saga's decision on its way into a group commit.
+type commit struct {
+	req     store.Request
+	decide  func(store.Locked) (store.Writes, error)
+	giveUp  time.Time // when trying again makes no sense any more
+	keptCap string    // the kind whose capacity was taken for the next command
+	busy    int
+	result  chan store.Result // buffered, answered once
+}
+
+// submit hands a decision to the committer and waits for its answer.
+func (e *Engine) submit(ctx context.Context, c *commit) store.Result {
+	c.result = make(chan store.Result, 1)
+	select {
+	case e.commits <- c:
+	case <-ctx.Done():
+		return store.Result{Err: ctx.Err()}
+	}
+	select {
+	case r := <-c.result:
+		return r
+	case <-ctx.Done():
+		// The answer may still come, and be written; the caller reads the saga.
+		return store.Result{Err: fmt.Errorf("%w: %w", store.ErrUnknown, ctx.Err())}
+	}
+}
+
+// commitLoop gathers what has piled up while the last commit was under way and
+// writes it in one transaction.
+func (e *Engine) commitLoop(ctx context.Context) {
+	var again []*commit // busy sagas, for the next batch
+	for {
+		batch, alone := again, []*commit(nil)
+		again = nil
+		if len(batch) == 0 {
+			select {
+			case c := <-e.commits:
+				batch = append(batch, c)
+			case <-ctx.Done():
+				e.refuseRest()
+				return
+			}
+		}
+		batch, alone = e.gather(batch)
+		again = append(again, alone...)
+		again = append(again, e.apply(ctx, batch)...)
+	}
+}
+
+// gather fills the batch from the queue, one commit per saga; the second of a
+// saga waits for the next batch.
+func (e *Engine) gather(batch []*commit) (now, next []*commit) {
+	seen := make(map[string]bool, e.o.Batch)
+	now = batch[:0]
+	add := func(c *commit) {
+		if seen[c.req.SagaID] {
+			next = append(next, c)
+			return
+		}
+		seen[c.req.SagaID] = true
+		now = append(now, c)
+	}
+	for _, c := range batch {
+		add(c)
+	}
+	for len(now) < e.o.Batch {
+		select {
+		case c := <-e.commits:
+			add(c)
+			continue
+		default:
+		}
+		break
+	}
+	return now, next
+}
+
+// apply writes one batch and answers it; what could not be written yet comes back.
+func (e *Engine) apply(ctx context.Context, batch []*commit) (again []*commit) {
+	// A saga that was busy twice is waited for, alone, so that it stalls nobody.
+	var together []*commit
+	for _, c := range batch {
+		if c.busy < 2 {
+			together = append(together, c)
+			continue
+		}
+		c.req.Wait = true
+		again = append(again, e.applyTogether(ctx, []*commit{c})...)
+	}
+	if len(together) > 0 {
+		again = append(again, e.applyTogether(ctx, together)...)
+	}
+	return again
+}
+
+func (e *Engine) applyTogether(ctx context.Context, batch []*commit) (again []*commit) {
+	reqs := make([]store.Request, len(batch))
+	for i, c := range batch {
+		reqs[i] = c.req
+	}
+	began := time.Now()
+	results, err := e.o.Store.Apply(ctx, reqs, func(i int, l store.Locked) (store.Writes, error) {
+		return batch[i].decide(l)
+	})
+	if err != nil {
+		e.missed()
+		e.o.Log.Warn("a commit failed", "sagas", len(batch), "error", err)
+		for _, c := range batch {
+			if ctx.Err() != nil || time.Now().After(c.giveUp) {
+				c.answer(e, store.Result{Err: err})
+				continue
+			}
+			again = append(again, c)
+		}
+		if len(again) > 0 {
+			sleep(ctx, 100*time.Millisecond+time.Duration(jitter()*float64(400*time.Millisecond)))
+		}
+		return again
+	}
+	e.o.Observer.Commit(len(batch), time.Since(began))
+	for i, c := range batch {
+		r := results[i]
+		if errors.Is(r.Err, store.ErrBusy) && time.Now().Before(c.giveUp) {
+			c.busy++
+			again = append(again, c)
+			continue
+		}
+		c.answer(e, r)
+	}
+	return again
+}
+
+func (c *commit) answer(e *Engine, r store.Result) {
+	if c.keptCap != "" && !r.Kept {
+		<-e.caps[c.keptCap]
+		c.keptCap = ""
+	}
+	if r.Err == nil {
+		e.committed(r.Decision)
+	}
+	c.result <- r
+}
+
+// committed is what happens after a commit: counters, watchers, wake-ups.
+func (e *Engine) committed(d saga.Decision) {
+	for _, m := range d.Moves {
+		e.o.Observer.Transition(d.Row.Flow, string(m.From), string(m.To), string(m.Event))
+	}
+	if len(d.Moves) > 0 || len(d.Notes) > 0 {
+		e.hub.publish(d.Row.ID)
+	}
+}
+
+// refuseRest answers what is still queued when the committer ends.
+func (e *Engine) refuseRest() {
+	for {
+		select {
+		case c := <-e.commits:
+			c.answer(e, store.Result{Err: errStopping})
+		default:
+			return
+		}
+	}
+}
+
+// commitOutcome settles a step's outcome and commits it under the lease. It
+// answers the saga's next command where this worker keeps it.
+func (e *Engine) commitOutcome(rest context.Context, x *execution, out saga.Outcome, overdue bool) *execution {
+	f, settings := x.flow, e.o.Settings()
+	c := &commit{req: store.Request{SagaID: x.claimed.Row.ID, Token: x.claimed.Lease.Token}, giveUp: time.Now().Add(e.o.Lease)}
+	c.decide = func(l store.Locked) (store.Writes, error) {
+		if !l.Held {
+			d := saga.Late(f.Table, l.Row, x.claimed.Lease.Token, out, l.Now)
+			return store.Writes{Decision: d, Outward: e.outward(f, l.Row, d)}, nil
+		}
+		ev := saga.Settle(f.Table, l.Row, out, saga.Execution{Overdue: overdue, Jitter: jitter()}, settings)
+		ev.At = l.Now
+		d, err := saga.Decide(f.Table, l.Row, ev, settings)
+		if err != nil {
+			// A step that answers what its table doesn't hold has failed, visibly.
+			ev = saga.Event{Name: saga.Fail, Version: l.Row.Version, Actor: saga.ActorEngine, Step: true, At: l.Now,
+				Failure: &saga.Failure{Kind: saga.Deterministic, Error: err.Error(), Hint: "this is a fault in mergeflow; please report it"}}
+			if d, err = saga.Decide(f.Table, l.Row, ev, settings); err != nil {
+				return store.Writes{}, err
+			}
+		}
+		w := store.Writes{Decision: d, Outward: e.outward(f, l.Row, d)}
+		if next := d.Row.Command; next != nil && x.worker && !d.KeepCommand && len(d.Moves) > 0 &&
+			!next.AvailableAt.After(l.Now) && !e.stopping() && e.reserve(c, next.Type) {
+			w.Keep = e.keep(next, f)
+		}
+		return w, nil
+	}
+	r := e.submit(rest, c)
+	fault.Point("engine.committed." + string(x.command))
+	switch {
+	case errors.Is(r.Err, store.ErrLeaseLost):
+		e.o.Observer.LeaseLost()
+		e.o.Observer.Late()
+		e.o.Log.Warn("a result came after its lease was lost and changed nothing", "saga", x.claimed.Row.ID, "command", x.command, "outcome", out.String())
+		return nil
+	case r.Err != nil:
+		e.o.Log.Warn("an outcome could not be committed; the command is claimed again when its lease ends",
+			"saga", x.claimed.Row.ID, "command", x.command, "outcome", out.String(), "error", r.Err)
+		return nil
+	}
+	next := r.Decision.Row.Command
+	if !r.Kept {
+		if next != nil && len(r.Decision.Moves) > 0 {
+			e.Wake(rest)
+		}
+		return nil
+	}
+	kept := store.Claimed{Row: r.Decision.Row, Lease: store.Lease{SagaID: r.Decision.Row.ID, Token: next.LeaseToken}, Now: r.Decision.Row.UpdatedAt}
+	return e.begin(kept, true)
+}
+
+// reserve takes capacity of the kind for a kept command, once per commit.
+func (e *Engine) reserve(c *commit, typ string) bool {
+	sem := e.caps[typ]
+	if sem == nil || c.keptCap == typ {
+		return true
+	}
+	if c.keptCap != "" {
+		<-e.caps[c.keptCap]
+		c.keptCap = ""
+	}
+	if takeUpTo(sem, 1) == 0 {
+		return false
+	}
+	c.keptCap = typ
+	return true
+}
+
+func (e *Engine) outward(f *Flow, before saga.Row, d saga.Decision) store.Outward {
+	if f.Outward == nil {
+		return store.Outward{}
+	}
+	return f.Outward(before, d)
+}
+
+// lateResult records what an abandoned step answered in the end.
+func (e *Engine) lateResult(ctx context.Context, x *execution, out saga.Outcome) {
+	f := x.flow
+	_, err := e.o.Store.Apply(ctx, []store.Request{{SagaID: x.claimed.Row.ID, Token: x.claimed.Lease.Token, Wait: true}},
+		func(_ int, l store.Locked) (store.Writes, error) {
+			d := saga.Late(f.Table, l.Row, x.claimed.Lease.Token, out, l.Now)
+			d.KeepCommand = d.KeepCommand || l.Held
+			return store.Writes{Decision: d, Outward: e.outward(f, l.Row, d)}, nil
+		})
+	e.o.Observer.Late()
+	if err != nil {
+		e.o.Log.Warn("a late result could not be noted", "saga", x.claimed.Row.ID, "outcome", out.String(), "error", err)
+		return
+	}
+	e.hub.publish(x.claimed.Row.ID)
+}

@@ -1,0 +1,242 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/mergeflow/mergeflow/internal/fault"
+	"github.com/mergeflow/mergeflow/internal/saga"
+	"github.com/mergeflow/mergeflow/internal/store"
+)
+
+// Why a running step is cancelled (context.Cause in the step).
+var (
+	errDisplaced   = errors.New("the lease was lost to another event or instance")
+	errInterrupted = errors.New("a person asked for something that waits for this step")
+	errStopping    = errors.New("the instance is stopping")
+	errCutOff      = errors.New("the step's time is up")
+)
+
+// lookLimit bounds the look before a deadline is applied.
+const lookLimit = 10 * time.Second
+
+// execution is one leased command in this instance.
+type execution struct {
+	claimed    store.Claimed
+	flow       *Flow
+	spec       *saga.Spec
+	command    saga.Command
+	worker     bool      // it occupies a worker's slot
+	deadline   time.Time // by this process's monotonic clock; zero: none
+	leaseUntil time.Time // likewise; moved by heartbeats (guarded by Engine.mu)
+	cancel     context.CancelCauseFunc
+	ctx        context.Context
+	abandoned  bool // no longer heartbeaten: the lease is left to end (guarded by Engine.mu)
+}
+
+// begin registers a claimed command, so that heartbeats keep its lease.
+func (e *Engine) begin(c store.Claimed, worker bool) *execution {
+	now := time.Now()
+	x := &execution{claimed: c, worker: worker, leaseUntil: now.Add(e.o.Lease)}
+	x.flow = e.flows[flowKey{c.Row.Flow, c.Row.FlowVersion}]
+	if x.flow != nil {
+		x.spec, _ = x.flow.Table.Spec(c.Row.State)
+	}
+	_, _, _, x.command, _ = saga.ParseType(c.Row.Command.Type)
+	if d := c.Row.Command.DeadlineAt; !d.IsZero() {
+		x.deadline = now.Add(d.Sub(c.Now))
+	}
+	x.ctx, x.cancel = context.WithCancelCause(context.Background())
+	e.mu.Lock()
+	e.running[c.Lease.Token] = x
+	e.mu.Unlock()
+	return x
+}
+
+func (e *Engine) end(x *execution) {
+	x.cancel(nil)
+	e.mu.Lock()
+	delete(e.running, x.claimed.Lease.Token)
+	e.mu.Unlock()
+}
+
+// execute performs one command and goes on with the saga's next one while the
+// commit keeps it for this worker.
+func (e *Engine) execute(rest context.Context, x *execution) {
+	defer func() {
+		if x.worker {
+			<-e.slots
+			e.wakeIfWaiting()
+		}
+	}()
+	for x != nil {
+		x = e.executeOne(rest, x)
+	}
+}
+
+// wakeIfWaiting lets the claim loop use a worker that became free while all were busy.
+func (e *Engine) wakeIfWaiting() {
+	if len(e.slots) >= cap(e.slots)-1 {
+		e.wakeHere()
+	}
+}
+
+func (e *Engine) executeOne(rest context.Context, x *execution) *execution {
+	typ := x.claimed.Row.Command.Type
+	held := e.caps[typ] != nil && x.worker
+	defer func() {
+		e.end(x)
+		if held {
+			<-e.caps[typ]
+		}
+	}()
+	if x.flow == nil || x.spec == nil || e.stopping() && !x.claimed.Overdue && x.claimed.Row.Command.Attempt <= 1 {
+		// Unknown can't happen (claims name kinds); a stop gives it back unstarted.
+		ctx, cancel := context.WithTimeout(rest, claimLimit)
+		defer cancel()
+		if err := e.o.Store.Release(ctx, []store.Lease{x.claimed.Lease}); err != nil {
+			e.o.Log.Warn("releasing a command failed; its lease will end by itself", "saga", x.claimed.Row.ID, "error", err)
+		}
+		return nil
+	}
+	fault.Point("engine.claimed." + string(x.command))
+	out, overdue, back := e.perform(x)
+	if !back {
+		// The step ignores its cancelled context. Its lease is left to end; then
+		// a claim, here or elsewhere, looks at what it did.
+		return nil
+	}
+	fault.Point("engine.performed." + string(x.command))
+	return e.commitOutcome(rest, x, out, overdue)
+}
+
+// perform runs the step, and before a deadline is applied one more look. back
+// is false when the step did not return in time.
+func (e *Engine) perform(x *execution) (out saga.Outcome, overdue, back bool) {
+	overdue = x.claimed.Overdue && !e.deadlinesPaused()
+	step := x.flow.Steps[x.command]
+	if step.Look == nil && step.Perform == nil { // saga.DeadlineOnly
+		return saga.NotDone("nothing came"), overdue, true
+	}
+	look := overdue || x.spec.Kind == saga.Waiting || x.claimed.Row.Pending != nil
+	reserve := time.Duration(0)
+	limit := lookLimit
+	if !look {
+		limit = x.spec.Execution
+		if !x.deadline.IsZero() {
+			left := time.Until(x.deadline)
+			reserve = min(lookLimit, left/5)
+			if limit == 0 || left-reserve < limit {
+				limit = left - reserve
+			}
+		}
+	}
+	out, back = e.run(x, step, look, limit)
+	if !back || look || x.deadline.IsZero() || settles(out) || e.deadlinesPaused() {
+		return out, overdue, back
+	}
+	if time.Until(x.deadline) > reserve {
+		return out, false, true // the step gave up before its time: settle by its budget
+	}
+	seen := out
+	if out, back = e.run(x, step, true, max(reserve, time.Second)); !back {
+		return out, true, false
+	}
+	if !settles(out) {
+		out = seen // what the step saw says more than a look that settled nothing
+	}
+	return out, true, true
+}
+
+// settles says that an outcome leaves nothing to wait for.
+func settles(o saga.Outcome) bool { return o.Settles() }
+
+// run calls the step in its own goroutine, under a limit, and survives a panic.
+func (e *Engine) run(x *execution, step Step, look bool, limit time.Duration) (saga.Outcome, bool) {
+	f := step.Perform
+	if look {
+		f = step.Look
+	}
+	ctx := x.ctx
+	if limit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(x.ctx, limit, errCutOff)
+		defer cancel()
+	}
+	row := x.claimed.Row
+	began := time.Now()
+	answer := make(chan saga.Outcome, 1)
+	go func() {
+		defer func() {
+			if p := recover(); p != nil {
+				e.o.Observer.Panic(string(x.command))
+				e.o.Log.Error("a step panicked", "saga", row.ID, "command", x.command, "panic", p, "stack", string(debug.Stack()))
+				answer <- saga.FailWith(saga.Deterministic, "the step panicked: "+saga.Clean(fmt.Sprint(p), 300),
+					"this is a fault in mergeflow; the log has the stack")
+			}
+		}()
+		answer <- f(ctx, Run{Row: row, Look: look})
+	}()
+	observe := func(o saga.Outcome) saga.Outcome {
+		if !look && ctx.Err() != nil && !settles(o) {
+			o = saga.Unclear(saga.Clean(fmt.Sprintf("%v: %s", context.Cause(ctx), o), 500))
+		}
+		e.o.Observer.Step(row.Flow, string(x.command), o.Label(), time.Since(began))
+		return o
+	}
+	select {
+	case o := <-answer:
+		return observe(o), true
+	case <-ctx.Done():
+	}
+	grace := time.NewTimer(e.o.Grace)
+	defer grace.Stop()
+	select {
+	case o := <-answer:
+		return observe(o), true
+	case <-grace.C:
+	}
+	e.abandon(x, look, answer)
+	return saga.Outcome{}, false
+}
+
+// abandon leaves a step that does not return to itself. Its lease is no longer
+// extended; whatever it answers one day is a late result.
+func (e *Engine) abandon(x *execution, look bool, answer <-chan saga.Outcome) {
+	e.mu.Lock()
+	x.abandoned = true
+	e.mu.Unlock()
+	e.o.Log.Error("a step ignores its cancelled context and is left behind", "saga", x.claimed.Row.ID, "command", x.command, "look", look)
+	e.late.Go(func() {
+		o := <-answer
+		ctx, cancel := context.WithTimeout(context.Background(), claimLimit)
+		defer cancel()
+		e.lateResult(ctx, x, o)
+	})
+}
+
+// keep is the lease that a commit may give the saga's next command at its birth.
+func (e *Engine) keep(next *saga.CommandRow, f *Flow) *store.Keep {
+	spec, ok := e.specOf(f, next)
+	if !ok {
+		return nil
+	}
+	return &store.Keep{Token: uuid.NewString(), Lease: e.o.Lease,
+		Deadline: e.o.Settings().DeadlineOf(spec), Look: spec.Kind == saga.Waiting}
+}
+
+func (e *Engine) specOf(f *Flow, c *saga.CommandRow) (*saga.Spec, bool) {
+	_, _, s, cmd, ok := saga.ParseType(c.Type)
+	if !ok {
+		return nil, false
+	}
+	if _, known := f.Steps[cmd]; !known {
+		return nil, false
+	}
+	return f.Table.Spec(s)
+}
