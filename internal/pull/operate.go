@@ -1,0 +1,81 @@
+package pull
+
+import (
+	"context"
+	"errors"
+
+	"github.com/mergeflow/mergeflow/internal/forge"
+	"github.com/mergeflow/mergeflow/internal/saga"
+	"github.com/mergeflow/mergeflow/internal/store"
+)
+
+// Close ends a pull request without a merge. One that has a live saga is closed
+// through it; a merged one is refused. Closing a closed one is a no-op.
+func (s *Service) Close(ctx context.Context, pullID, reason, actor string) (View, error) {
+	p, err := s.Store.Pull(ctx, pullID)
+	if err != nil {
+		return View{}, err
+	}
+	live, err := s.live(ctx, p)
+	if err != nil {
+		return View{}, err
+	}
+	if live != nil {
+		if _, err := s.Operate(ctx, *live, saga.Close, reason, actor); err != nil {
+			return View{}, err
+		}
+		return s.View(ctx, pullID)
+	}
+	mr, err := s.look(ctx, p)
+	if err != nil {
+		return View{}, err
+	}
+	switch mr.State {
+	case forge.Merged:
+		return View{}, &Refusal{Code: CodeAlreadyMerged, Detail: "the pull request is merged as " + short(mr.MergeCommit), OperationID: p.OperationID}
+	case forge.Open:
+		if err := s.Store.SetForgeState(ctx, p.ID, "closed", ""); err != nil {
+			return View{}, err
+		}
+	}
+	return s.View(ctx, pullID)
+}
+
+// Operate sends an operator's event to a saga of this flow. What is refused is
+// a *saga.Refusal. A close of a failed saga looks at the forge first: what git
+// has merged can't be closed, and goes on instead.
+func (s *Service) Operate(ctx context.Context, row saga.Row, event saga.Name, reason, actor string) (saga.Decision, error) {
+	ev := saga.Event{Name: event, Actor: actor, Detail: reason}
+	if event == saga.Close && row.State == MergeFailed {
+		p, err := s.Store.Pull(ctx, row.AggregateID)
+		if err != nil {
+			return saga.Decision{}, err
+		}
+		d, err := dataOf(row)
+		if err != nil {
+			return saga.Decision{}, err
+		}
+		mr, err := s.look(ctx, p)
+		if err != nil {
+			return saga.Decision{}, err
+		}
+		if d.MergeCommit != "" || mr.State == forge.Merged {
+			if d.MergeCommit == "" {
+				if _, err := s.foundMerged(ctx, row.ID, mr); err != nil && !errors.Is(err, saga.ErrAlreadyAdvanced) {
+					return saga.Decision{}, err
+				}
+			}
+			return saga.Decision{}, &Refusal{Code: CodeRetryInstead, Detail: "git has merged; what is merged can't be closed", OperationID: row.ID}
+		}
+		ev.Version = row.Version // nothing may have begun since the look
+	}
+	return s.Engine.Send(ctx, row.ID, ev)
+}
+
+func (s *Service) look(ctx context.Context, p store.Pull) (forge.MergeRequest, error) {
+	f, ok := s.Forges(p.Forge)
+	if !ok {
+		return forge.MergeRequest{}, &forge.Error{Op: "look", Kind: forge.KindTransient, Detail: "forge " + p.Forge + " is not configured"}
+	}
+	return f.MergeRequest(ctx, forge.Ref{Project: p.Repo, IID: p.IID})
+}
