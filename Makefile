@@ -1,0 +1,63 @@
+# What a newcomer needs: `make demo` and `make test`. `make help` lists the rest.
+
+SHELL       := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+# The product is one static binary.
+export CGO_ENABLED := 0
+
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+# No version control stamp: it fails where the tree belongs to another user.
+BUILD   := go build -buildvcs=false -trimpath -ldflags '-s -w -X main.version=$(VERSION)'
+TOOL    := go tool -modfile=tools/go.mod
+# One throwaway PostgreSQL for all packages of one run.
+PG      := go run ./internal/testkit/pg/pgserver --
+
+# A hung run ends by itself: the packages first, with their stacks, then all of it.
+PACKAGE_TIMEOUT := 10m
+RUN_TIMEOUT     := 13m
+
+.PHONY: help
+help: ## List the targets.
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## Build bin/mergeflow.
+	@$(BUILD) -o bin/mergeflow ./cmd/mergeflow
+
+.PHONY: demo
+demo: build ## Show the main job; ARGS=--json for programs.
+	@./bin/mergeflow demo $(ARGS)
+
+.PHONY: test
+test: ## Everything: lint, then all tests on SQLite and PostgreSQL.
+	@scripts/debian-packages git postgresql
+	@$(MAKE) --no-print-directory lint
+	timeout -k 20s $(RUN_TIMEOUT) $(PG) go test -count=1 -timeout $(PACKAGE_TIMEOUT) ./...
+
+.PHONY: race
+race: export CGO_ENABLED := 1
+race: ## All tests under the race detector (needs a C compiler).
+	@scripts/debian-packages git postgresql gcc libc6-dev
+	$(PG) go test -count=1 -race -timeout 30m ./...
+
+.PHONY: lint
+lint: ## gofmt, go vet, staticcheck (exclusions: staticcheck.conf).
+	@unformatted=$$(gofmt -l cmd internal) && test -z "$$unformatted" || { echo "gofmt these: $$unformatted"; exit 1; }
+	go vet ./...
+	go vet -tags=fault ./...
+	$(TOOL) staticcheck ./...
+
+.PHONY: bench
+bench: ## Transitions per second on both databases.
+	@scripts/debian-packages git postgresql
+	go test -run '^$$' -bench . ./internal/store/...
+
+.PHONY: generate
+generate: ## Write the files that are made from others.
+	go generate ./...
+
+.PHONY: verify
+verify: generate ## Fail when a generated file is out of date.
+	git diff --exit-code
