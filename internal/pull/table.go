@@ -59,7 +59,7 @@ var Table = &saga.Flow{
 			},
 			Fail:     MergeFailed,
 			Deadline: saga.Deadline{After: time.Hour, To: saga.To(MergeFailed), Kind: saga.UnknownOutcome, Hint: "the required checks did not finish in time; retry keeps waiting for them"},
-			Explain:  saga.Explain{Summary: "Checking that {headSha} can be merged", WaitingFor: "validation", Who: "forge and CI"},
+			Explain:  saga.Sentence{Summary: "Checking that {headSha} can be merged", WaitingFor: "validation", Who: "forge and CI"},
 		},
 		{
 			State: Merging, Code: 20201, Kind: saga.Running, Status: StatusMerging, Phase: "merge",
@@ -70,7 +70,7 @@ var Table = &saga.Flow{
 			},
 			Fail:     MergeFailed,
 			Deadline: saga.Deadline{After: 2 * time.Minute, To: saga.To(MergeFailed), Kind: saga.UnknownOutcome, Hint: "whether git merged could not be learnt; retry looks first and never merges twice"},
-			Explain:  saga.Explain{Summary: "Merging {headSha}", WaitingFor: "merge", Who: "forge"},
+			Explain:  saga.Sentence{Summary: "Merging {headSha}", WaitingFor: "merge", Who: "forge"},
 		},
 		{
 			State: Notifying, Code: 20301, Kind: saga.Running, Status: StatusMerging, Phase: "notify",
@@ -78,7 +78,7 @@ var Table = &saga.Flow{
 			On:       []saga.Edge{saga.On(saga.OK, Indexing)},
 			Fail:     MergeFailed,
 			Deadline: saga.Deadline{After: 2 * time.Minute, To: saga.To(MergeFailed), Kind: saga.Transient, Hint: "the merge is done; retry tells only the watchers that were not reached yet"},
-			Explain:  saga.Explain{Summary: "Telling the watchers that {mergeCommit} is merged", WaitingFor: "notification", Who: "notification service"},
+			Explain:  saga.Sentence{Summary: "Telling the watchers that {mergeCommit} is merged", WaitingFor: "notification", Who: "notification service"},
 		},
 		{
 			State: Indexing, Code: 20401, Kind: saga.Running, Status: StatusMerging, Phase: "index",
@@ -86,11 +86,11 @@ var Table = &saga.Flow{
 			On:       []saga.Edge{saga.On(saga.OK, Merged)},
 			Fail:     MergeFailed,
 			Deadline: saga.Deadline{After: 2 * time.Minute, To: saga.To(MergeFailed), Kind: saga.Transient, Hint: "the merge is done; retry runs only the index"},
-			Explain:  saga.Explain{Summary: "Making {mergeCommit} searchable", WaitingFor: "index", Who: "search index"},
+			Explain:  saga.Sentence{Summary: "Making {mergeCommit} searchable", WaitingFor: "index", Who: "search index"},
 		},
 		{
 			State: Merged, Code: 20501, Kind: saga.Final, Status: StatusMerged, Phase: "done",
-			Explain: saga.Explain{Summary: "Merged as {mergeCommit}; watchers told, search index up to date"},
+			Explain: saga.Sentence{Summary: "Merged as {mergeCommit}; watchers told, search index up to date"},
 		},
 		{
 			State: MergeFailed, Code: 20901, Kind: saga.Failed, Status: StatusMergeFailed, Phase: "ended",
@@ -100,16 +100,16 @@ var Table = &saga.Flow{
 				saga.On(saga.Close, PullClosed),
 				saga.On(saga.Superseded, Superseded),
 			},
-			Explain: saga.Explain{Summary: "{failedStep} failed: {error}"},
+			Explain: saga.Sentence{Summary: "{failedStep} failed: {error}"},
 			Hint:    "fix the cause, then retry: only the failed step runs again",
 		},
 		{
 			State: PullClosed, Code: 20902, Kind: saga.Final, Status: StatusClosed, Phase: "ended",
-			Explain: saga.Explain{Summary: "Closed without a merge"},
+			Explain: saga.Sentence{Summary: "Closed without a merge"},
 		},
 		{
 			State: Superseded, Code: 20903, Kind: saga.Final, Status: StatusSuperseded, Phase: "ended",
-			Explain: saga.Explain{Summary: "Ended by a newer request for the same pull request"},
+			Explain: saga.Sentence{Summary: "Ended by a newer request for the same pull request"},
 		},
 	},
 }

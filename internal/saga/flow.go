@@ -96,7 +96,7 @@ type Spec struct {
 	Fail State
 	// Retry is what retry re-enters from a failed state; empty: FailedStep.
 	Deadline Deadline
-	Explain  Explain
+	Explain  Sentence
 	// Hint tells an operator what a failed state needs when the failure itself says nothing.
 	Hint string
 }
@@ -128,9 +128,9 @@ type Deadline struct {
 	Set   map[string]string // as Edge.Set
 }
 
-// Explain holds the sentences of a state. Summary may hold {field} of the
+// Sentence holds the words of a state. Summary may hold {field} of the
 // saga's data and facts, see Explanation.
-type Explain struct {
+type Sentence struct {
 	Summary    string
 	WaitingFor string
 	Who        string
