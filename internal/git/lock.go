@@ -1,0 +1,175 @@
+package git
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// A git program that is killed in the middle of changing a reference leaves
+// refs/heads/x.lock behind, and nobody can change that reference any more. Age
+// alone does not prove that its maker is dead, and a process id may belong to
+// another container. The kernel's file locks do prove it, because they last
+// exactly as long as the last process that inherited the open file:
+//
+//   - whoever changes references holds "writer" exclusively. The git program
+//     inherits it, so that a git that outlives its killed parent still holds it.
+//     The file says which references are about to change; it is emptied when
+//     git has ended by itself.
+//   - every push holds "push" shared, all its git programs included.
+//
+// So who gets "writer" and finds references in it knows that their writer is
+// dead; if nobody holds "push" either, a lock file on one of them has no living
+// maker, and is removed. Programs that somebody starts by hand on a served
+// repository are beyond this; their locks are only reported.
+const (
+	lockDir    = "mergeflow"
+	writerFile = "writer"
+	pushFile   = "push"
+)
+
+// head is locked with the branch that it names.
+const head = "HEAD"
+
+const lockPoll = 2 * time.Millisecond
+
+// openLock opens one of the lock files, made when needed.
+func (r Repo) openLock(name string) (*os.File, error) {
+	dir := filepath.Join(r.Dir, lockDir)
+	f, err := os.OpenFile(filepath.Join(dir, name), os.O_RDWR|os.O_CREATE, 0o600)
+	if !errors.Is(err, os.ErrNotExist) {
+		return f, r.lockFailure(name, err)
+	}
+	if _, err := os.Stat(r.Dir); err != nil {
+		return nil, fmt.Errorf("%w: the repository's directory is missing", ErrNotFound)
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return nil, r.lockFailure(name, err)
+	}
+	f, err = os.OpenFile(filepath.Join(dir, name), os.O_RDWR|os.O_CREATE, 0o600)
+	return f, r.lockFailure(name, err)
+}
+
+func (r Repo) lockFailure(name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("lock %s/%s: %w", lockDir, name, pathless(err))
+}
+
+// pathless drops the local path from an error of package os.
+func pathless(err error) error {
+	if e, ok := errors.AsType[*os.PathError](err); ok {
+		return e.Err
+	}
+	return err
+}
+
+// acquire takes a lock (syscall.LOCK_EX or LOCK_SH) and waits until ctx ends.
+// Closing the file gives it back, unless a child has it too.
+func (r Repo) acquire(ctx context.Context, name string, how int) (*os.File, error) {
+	f, err := r.openLock(name)
+	if err != nil {
+		return nil, err
+	}
+	wait := lockPoll
+	for {
+		err := syscall.Flock(int(f.Fd()), how|syscall.LOCK_NB)
+		if err == nil {
+			return f, nil
+		}
+		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
+			f.Close()
+			return nil, r.lockFailure(name, err)
+		}
+		select {
+		case <-ctx.Done():
+			f.Close()
+			return nil, fmt.Errorf("waiting for another writer of the repository: %w", context.Cause(ctx))
+		case <-time.After(wait):
+			wait = min(2*wait, 16*lockPoll)
+		}
+	}
+}
+
+// begin takes the writer's lock, removes what a dead writer left behind, and
+// notes the references that are about to change.
+func (r Repo) begin(ctx context.Context, refs []string) (*os.File, error) {
+	f, err := r.acquire(ctx, writerFile, syscall.LOCK_EX)
+	if err != nil {
+		return nil, err
+	}
+	if err = r.clearDead(f); err == nil {
+		_, err = f.WriteAt([]byte(strings.Join(append(refs, head), "\n")+"\n"), 0)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// end gives the writer's lock back. The note stays where git did not end by
+// itself: it may have left lock files.
+func end(f *os.File, finished bool) {
+	if finished {
+		// A note that can't be removed costs the next writer one look.
+		_ = f.Truncate(0)
+	}
+	f.Close()
+}
+
+// clearDead removes the lock files of the references that the note names. The
+// writer's lock is held.
+func (r Repo) clearDead(writer *os.File) error {
+	note, err := io.ReadAll(io.LimitReader(io.NewSectionReader(writer, 0, 1<<16), 1<<16))
+	if err != nil {
+		return r.lockFailure(writerFile, err)
+	}
+	for ref := range strings.SplitSeq(strings.TrimSpace(string(note)), "\n") {
+		if ref != head && checkRef(ref) != nil {
+			continue // nothing, or torn: then git was never started
+		}
+		if err := r.removeStale(ref); err != nil {
+			return err
+		}
+	}
+	return r.lockFailure(writerFile, writer.Truncate(0))
+}
+
+func (r Repo) removeStale(ref string) error {
+	path := r.lockPath(ref)
+	if _, err := os.Lstat(path); errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	push, err := r.openLock(pushFile)
+	if err != nil {
+		return err
+	}
+	defer push.Close()
+	if err := syscall.Flock(int(push.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return r.lockError(ref) // a push is under way: it may be the maker
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("remove the stale %s.lock: %w", ref, pathless(err))
+	}
+	return nil
+}
+
+func (r Repo) lockPath(ref string) string {
+	return filepath.Join(r.Dir, filepath.FromSlash(ref)+".lock")
+}
+
+func (r Repo) lockError(ref string) error {
+	e := &LockError{Ref: ref}
+	if info, err := os.Lstat(r.lockPath(ref)); err == nil {
+		e.Age = max(0, time.Since(info.ModTime()))
+	}
+	return e
+}

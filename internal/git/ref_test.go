@@ -1,0 +1,205 @@
+package git
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func TestUpdateRef(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	r := newRepo(t)
+	a := commit(t, r, "main", "", map[string]string{"a": "a"})
+	b := commit(t, r, "other", a, map[string]string{"b": "b"})
+	const main, mark = "refs/heads/main", "refs/mergeflow/merged/x"
+	for _, c := range []struct {
+		name   string
+		swap   Swap
+		guards []Guard
+		want   error
+	}{
+		{"make what is there", Swap{main, Zero, b}, nil, ErrMoved},
+		{"move from the wrong value", Swap{main, b, a}, nil, ErrMoved},
+		{"move what is not there", Swap{mark, a, b}, nil, ErrMoved},
+		{"guard has another value", Swap{mark, Zero, b}, []Guard{{main, b}}, ErrMoved},
+		{"guard is missing", Swap{main, a, b}, []Guard{{mark, b}}, ErrMoved},
+		{"guard should be missing", Swap{mark, Zero, b}, []Guard{{main, Zero}}, ErrMoved},
+		{"make", Swap{mark, Zero, b}, []Guard{{main, a}}, nil},
+		{"move", Swap{main, a, b}, []Guard{{mark, b}}, nil},
+		{"move again", Swap{main, a, b}, []Guard{{mark, b}}, ErrMoved},
+		{"remove", Swap{mark, b, Zero}, []Guard{{main, b}}, nil},
+	} {
+		if err := r.UpdateRef(ctx, c.swap, c.guards...); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+	values, err := r.Values(ctx, main, mark)
+	if err != nil || values[main] != b || values[mark] != "" {
+		t.Errorf("in the end %v, %v", values, err)
+	}
+	for _, bad := range []Swap{{"main", a, b}, {"--stdin", a, b}, {main + "\x00delete " + main, a, b}, {main, "", b}, {main, a, "main"}} {
+		if err := r.UpdateRef(ctx, bad); err == nil || errors.Is(err, ErrMoved) {
+			t.Errorf("%+v: %v", bad, err)
+		}
+	}
+}
+
+// Many writers count a reference up; every success must have moved it.
+func TestUpdateRefExclusive(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	r := newRepo(t)
+	chain := []string{commit(t, r, "main", "", map[string]string{"n": "0"})}
+	for i := 1; i <= 6; i++ {
+		chain = append(chain, commit(t, r, "chain", chain[i-1], map[string]string{"n": strconv.Itoa(i)}))
+	}
+	next := map[string]string{}
+	for i, sha := range chain[1:] {
+		next[chain[i]] = sha
+	}
+	var mu sync.Mutex
+	won := map[string]int{}
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for {
+				at, err := r.Resolve(ctx, "refs/heads/main")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				to := next[at]
+				if to == "" {
+					return
+				}
+				switch err := r.UpdateRef(ctx, Swap{"refs/heads/main", at, to}); {
+				case err == nil:
+					mu.Lock()
+					won[to]++
+					mu.Unlock()
+				case !errors.Is(err, ErrMoved):
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if len(won) != 6 {
+		t.Errorf("moved %v", won)
+	}
+	for sha, n := range won {
+		if n != 1 {
+			t.Errorf("%s was set %d times", sha, n)
+		}
+	}
+}
+
+// A git that is killed while it holds a reference leaves a lock file behind.
+// The hook makes that moment last until the test has killed it.
+func TestKilledWriterLeavesNoLock(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	r := newRepo(t)
+	a := commit(t, r, "main", "", map[string]string{"a": "a"})
+	b := commit(t, r, "other", a, map[string]string{"b": "b"})
+	pidFile := filepath.Join(t.TempDir(), "pid")
+	hooks := filepath.Join(r.Dir, "hooks")
+	if err := os.MkdirAll(hooks, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	hook := "#!/bin/sh\n[ \"$1\" = prepared ] || exit 0\necho $PPID > " + pidFile + ".new && mv " + pidFile + ".new " + pidFile + "\nexec sleep 60\n"
+	if err := os.WriteFile(filepath.Join(hooks, "reference-transaction"), []byte(hook), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	swap := Swap{"refs/heads/main", a, b}
+	failed := make(chan error, 1)
+	go func() { failed <- r.UpdateRef(ctx, swap) }()
+	var pid int
+	eventually(t, "git holds the lock", func() bool {
+		s, err := os.ReadFile(pidFile)
+		if err == nil {
+			pid, err = strconv.Atoi(strings.TrimSpace(string(s)))
+		}
+		return err == nil
+	})
+	if err := os.Remove(filepath.Join(hooks, "reference-transaction")); err != nil {
+		t.Fatal(err)
+	}
+
+	// While it lives, nobody gets through, and nobody takes its lock away.
+	short, cancel := context.WithTimeout(ctx, 30*time.Millisecond)
+	defer cancel()
+	if err := r.UpdateRef(short, swap); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a second writer got through: %v", err)
+	}
+	if _, err := os.Stat(r.lockPath(swap.Ref)); err != nil {
+		t.Fatalf("the living writer's lock is gone: %v", err)
+	}
+
+	if err := syscall.Kill(-pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-failed; err == nil {
+		t.Error("the killed swap succeeded")
+	}
+	if _, err := os.Stat(r.lockPath(swap.Ref)); err != nil {
+		t.Fatalf("git left no lock, the test proves nothing: %v", err)
+	}
+	if err := r.UpdateRef(ctx, swap); err != nil {
+		t.Errorf("the next writer: %v", err)
+	}
+	if at, err := r.Resolve(ctx, swap.Ref); err != nil || at != b {
+		t.Errorf("main is at %s, %v", at, err)
+	}
+}
+
+func TestForeignLockStays(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	r := newRepo(t)
+	a := commit(t, r, "main", "", map[string]string{"a": "a"})
+	b := commit(t, r, "other", a, map[string]string{"b": "b"})
+	swap := Swap{"refs/heads/main", a, b}
+	lock := r.lockPath(swap.Ref)
+	if err := os.WriteFile(lock, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	old := time.Now().Add(-time.Hour)
+	if err := os.Chtimes(lock, old, old); err != nil {
+		t.Fatal(err)
+	}
+	stays := func(why string) {
+		t.Helper()
+		err := r.UpdateRef(ctx, swap)
+		e, ok := errors.AsType[*LockError](err)
+		if !ok || e.Ref != swap.Ref || e.Age < 59*time.Minute || !strings.Contains(err.Error(), "refs/heads/main.lock") || strings.Contains(err.Error(), r.Dir) {
+			t.Errorf("%s: %v", why, err)
+		}
+		if _, err := os.Stat(lock); err != nil {
+			t.Errorf("%s: the lock was removed", why)
+		}
+	}
+	stays("nobody noted it")
+
+	if err := os.WriteFile(filepath.Join(r.Dir, lockDir, writerFile), []byte(swap.Ref+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	push, err := r.acquire(ctx, pushFile, syscall.LOCK_SH)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stays("a push may own it")
+	push.Close()
+	if err := r.UpdateRef(ctx, swap); err != nil {
+		t.Errorf("a dead writer's lock is in the way: %v", err)
+	}
+}
