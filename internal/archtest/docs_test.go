@@ -13,6 +13,7 @@ import (
 var (
 	link       = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	makeCall   = regexp.MustCompile("`make(?: -s)? ([a-z]+)[^`]*`|\\$ make ([a-z]+)")
+	treeFolder = regexp.MustCompile(`(?m)^internal/([a-z]+)/ `)
 	makeTarget = regexp.MustCompile(`(?m)^([a-z]+):`)
 )
 
@@ -77,6 +78,39 @@ func TestPagesNameOnlyTargetsThatExist(t *testing.T) {
 	}
 	if calls < 8 {
 		t.Errorf("only %d calls of make were found", calls)
+	}
+}
+
+// The page's tree and the real one are the same, as far as folders of internal go.
+func TestArchitecturePageShowsTheTree(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(filepath.Join(root, "docs", "architecture.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tree, err := Load(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var there, shown []string
+	for _, p := range tree.Packages {
+		if rest, ok := strings.CutPrefix(p.Path, "./internal/"); ok {
+			folder, _, _ := strings.Cut(rest, "/")
+			there = append(there, folder)
+		}
+	}
+	for _, m := range treeFolder.FindAllStringSubmatch(string(text), -1) {
+		shown = append(shown, m[1])
+	}
+	for _, folder := range slices.Compact(there) {
+		if !slices.Contains(shown, folder) {
+			t.Errorf("docs/architecture.md doesn't show internal/%s", folder)
+		}
+	}
+	for _, folder := range shown {
+		if !slices.Contains(there, folder) {
+			t.Errorf("docs/architecture.md shows internal/%s, which is not there", folder)
+		}
 	}
 }
 

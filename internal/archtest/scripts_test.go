@@ -20,11 +20,11 @@ func newMachine(t *testing.T, uid string) machine {
 	t.Helper()
 	m := machine{bin: t.TempDir()}
 	for _, name := range []string{"bash", "mktemp", "tail", "tr", "rm", "touch"} {
-		real, err := exec.LookPath(name)
+		installed, err := exec.LookPath(name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.Symlink(real, filepath.Join(m.bin, name)); err != nil {
+		if err := os.Symlink(installed, filepath.Join(m.bin, name)); err != nil {
 			t.Fatal(err)
 		}
 	}
