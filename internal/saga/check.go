@@ -37,7 +37,7 @@ func Check(f *Flow) error {
 			bad(s, "is an entry but not a state")
 		}
 	}
-	reached := reachable(f, entries(f))
+	reached := reachable(f, entries(f), false)
 	for _, s := range f.States {
 		if !reached[s.State] {
 			bad(s.State, "can't be reached")
@@ -136,14 +136,17 @@ func entries(f *Flow) []State {
 	return append(out, f.Doors...)
 }
 
-// successors are the states one event away; a retry of the failed step leads
-// back to every state that can fail into this one.
-func successors(f *Flow, s *Spec) []State {
+// successors are the states one event away. With retries, a retry of the failed
+// step leads back to every state that can fail into this one; without, it leads
+// nowhere new, since a step that failed was reached before.
+func successors(f *Flow, s *Spec, retries bool) []State {
 	var out []State
 	for _, e := range s.Edges() {
 		for _, t := range e.To {
 			if t.State == FailedStep {
-				out = append(out, failedFrom(f, s.State)...)
+				if retries {
+					out = append(out, failedFrom(f, s.State)...)
+				}
 				continue
 			}
 			out = append(out, t.State)
@@ -169,7 +172,7 @@ func failedFrom(f *Flow, failed State) []State {
 	return out
 }
 
-func reachable(f *Flow, from []State) map[State]bool {
+func reachable(f *Flow, from []State, retries bool) map[State]bool {
 	seen := map[State]bool{}
 	var walk func(State)
 	walk = func(s State) {
@@ -178,7 +181,7 @@ func reachable(f *Flow, from []State) map[State]bool {
 		}
 		seen[s] = true
 		if spec, ok := f.Spec(s); ok {
-			for _, n := range successors(f, spec) {
+			for _, n := range successors(f, spec, retries) {
 				walk(n)
 			}
 		}
@@ -190,7 +193,7 @@ func reachable(f *Flow, from []State) map[State]bool {
 }
 
 func reachesFinal(f *Flow, from State) bool {
-	for s := range reachable(f, []State{from}) {
+	for s := range reachable(f, []State{from}, true) {
 		if spec, ok := f.Spec(s); ok && spec.Kind == Final {
 			return true
 		}

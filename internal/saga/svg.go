@@ -98,7 +98,7 @@ func layers(f *Flow) [][]State {
 		if !ok {
 			continue
 		}
-		for _, n := range successors(f, spec) {
+		for _, n := range successors(f, spec, false) {
 			if _, seen := depth[n]; !seen {
 				depth[n] = depth[s] + 1
 				queue = append(queue, n)
