@@ -1,0 +1,121 @@
+//go:build fault
+
+// Package fault names the places where tests make a process die, freeze, hang
+// or fail. In this build the environment decides:
+//
+//	MERGEFLOW_FAULT="name[#n]:kill|stop|error|hang,…"
+//
+// acts at the n-th passing (the first without #n) of the place of that name,
+// and of no other passing. kill and stop send SIGKILL and SIGSTOP to the
+// process itself, hang blocks the caller for ever, error makes Point answer
+// one. Before that, the name becomes a line of the file that
+// MERGEFLOW_FAULT_LOG names, so that a test knows the place was reached.
+package fault
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+)
+
+// Enabled says whether this binary was built for tests.
+const Enabled = true
+
+type action struct {
+	name string
+	n    int // the passing that it waits for, from 1
+	do   string
+}
+
+// plan is what the environment asked for; a nonsensical one must not look like
+// a test that passed.
+var plan = func() []action {
+	p, err := parse(os.Getenv("MERGEFLOW_FAULT"))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "MERGEFLOW_FAULT:", err)
+		os.Exit(2)
+	}
+	return p
+}()
+
+var (
+	mu     sync.Mutex
+	passed = map[string]int{}
+)
+
+func parse(s string) ([]action, error) {
+	var out []action
+	for part := range strings.SplitSeq(s, ",") {
+		if part = strings.TrimSpace(part); part == "" {
+			continue
+		}
+		place, do, _ := strings.Cut(part, ":")
+		name, count, numbered := strings.Cut(place, "#")
+		a := action{name: name, n: 1, do: do}
+		if numbered {
+			var err error
+			if a.n, err = strconv.Atoi(count); err != nil || a.n < 1 {
+				return nil, fmt.Errorf("%q: %q is no passing", part, count)
+			}
+		}
+		switch do {
+		case "kill", "stop", "error", "hang":
+		default:
+			return nil, fmt.Errorf("%q: the action must be kill, stop, error or hang", part)
+		}
+		if name == "" {
+			return nil, fmt.Errorf("%q names no place", part)
+		}
+		out = append(out, a)
+	}
+	return out, nil
+}
+
+// Point is a named place. It answers an error where the environment asks for
+// one; it is safe for concurrent use.
+func Point(name string) error {
+	mu.Lock()
+	passed[name]++
+	n := passed[name]
+	mu.Unlock()
+	for _, a := range plan {
+		if a.name == name && a.n == n {
+			return a.act()
+		}
+	}
+	return nil
+}
+
+func (a action) act() error {
+	record(a.name)
+	switch a.do {
+	case "kill":
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		select {}
+	case "stop":
+		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+		return nil
+	case "hang":
+		select {}
+	}
+	return fmt.Errorf("fault injected at %s", a.name)
+}
+
+// record appends the place's name, in one write: processes share the file.
+func record(name string) {
+	path := os.Getenv("MERGEFLOW_FAULT_LOG")
+	if path == "" {
+		return
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err == nil {
+		_, err = f.WriteString(name + "\n")
+		f.Close()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "MERGEFLOW_FAULT_LOG:", err)
+	}
+}
