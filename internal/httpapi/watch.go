@@ -1,0 +1,3 @@
+package httpapi
+
+const eventOperation = "operation"
