@@ -22,7 +22,8 @@ type Message struct {
 }
 
 // Recipient is somebody to tell. Its Key is what a receipt is kept under; it
-// holds no secret (a chat URL's key is its scheme and a hash).
+// holds no secret (a chat URL's key is its scheme and a hash). A chat or mail
+// URL's Watcher is Channel.
 type Recipient struct {
 	Key     string
 	Watcher string
@@ -40,13 +41,16 @@ type Notifier interface {
 
 // Error is an answer that was no success.
 type Error struct {
-	Recipient string
-	Status    int
-	Detail    string
-	Transient bool
+	Recipient string // its key
+	Status    int    // HTTP status; 0 where none is known
+	Detail    string // an excerpt of the answer, cleaned and without secrets
+	Transient bool   // worth another try
 }
 
 // Error says who answered what.
 func (e *Error) Error() string {
+	if e.Status == 0 {
+		return fmt.Sprintf("notify %s: %s", e.Recipient, e.Detail)
+	}
 	return fmt.Sprintf("notify %s: answered %d: %s", e.Recipient, e.Status, e.Detail)
 }

@@ -17,8 +17,6 @@ const (
 	defaultLimit = 100
 	maxLimit     = 1000
 	maxText      = 1000 // bytes of a query
-	maxShown     = 500  // characters of a line
-	shownBefore  = 100  // of them before the match, where a line is cut
 )
 
 const candidates = `
@@ -123,7 +121,7 @@ func match(hits []search.Hit, h search.Hit, text, needle string, limit int) []se
 		line, rest, more := strings.Cut(text, "\n")
 		foldedLine, foldedRest, _ := strings.Cut(folded, "\n")
 		if at := strings.Index(foldedLine, needle); at >= 0 {
-			h.Text = show(strings.TrimSuffix(line, "\r"), utf8.RuneCountInString(foldedLine[:at]))
+			h.Text = search.Excerpt(line, utf8.RuneCountInString(foldedLine[:at]))
 			hits = append(hits, h)
 			found++
 		}
@@ -142,25 +140,4 @@ func merge(file []search.Hit) []search.Hit {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), strings.Compare(a.Text, b.Text))
 	})
 	return slices.CompactFunc(file, func(a, b search.Hit) bool { return a.Line == b.Line && a.Text == b.Text })
-}
-
-// show cuts a very long line to the part around the match, which begins after
-// so many characters.
-func show(line string, before int) string {
-	if len(line) <= maxShown {
-		return line
-	}
-	runes := []rune(line)
-	if len(runes) <= maxShown {
-		return line
-	}
-	from := max(0, min(before-shownBefore, len(runes)-maxShown))
-	cut := string(runes[from : from+maxShown])
-	if from > 0 {
-		cut = "…" + cut
-	}
-	if from+maxShown < len(runes) {
-		cut += "…"
-	}
-	return cut
 }
