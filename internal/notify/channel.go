@@ -75,7 +75,7 @@ func checkChannel(raw string) (scheme string, err error) {
 	case errors.Is(err, router.ErrUnknownService):
 		return "", fmt.Errorf("no service is called %q", saga.Clean(scheme, 20))
 	case errors.Is(err, router.ErrCustomURLsNotSupported):
-		return "", fmt.Errorf("the %q service takes no %q URL", scheme, u.Scheme)
+		return "", fmt.Errorf("the %q service takes no URL but its own kind", scheme)
 	}
 	return "", fmt.Errorf("not what the %q service needs; see its page at https://shoutrrr.nickfedor.com", scheme)
 }

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/mergeflow/mergeflow/internal/outbound"
 	"github.com/mergeflow/mergeflow/internal/saga"
@@ -105,8 +106,8 @@ func (x *Index) Search(ctx context.Context, q search.Query) ([]search.Hit, error
 	})
 	hits = hits[:min(len(hits), q.Limit)]
 	for i := range hits {
-		at := strings.Index(strings.ToLower(hits[i].Text), strings.ToLower(q.Text))
-		hits[i].Text = search.Excerpt(hits[i].Text, max(0, at))
+		before, _, _ := strings.Cut(strings.ToLower(hits[i].Text), strings.ToLower(q.Text))
+		hits[i].Text = search.Excerpt(hits[i].Text, utf8.RuneCountInString(before))
 	}
 	return hits, nil
 }
