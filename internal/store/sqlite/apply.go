@@ -1,0 +1,306 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/mergeflow/mergeflow/internal/saga"
+	"github.com/mergeflow/mergeflow/internal/store"
+)
+
+// errRefused: the database refused a value or a constraint in a batch.
+var errRefused = errors.New("a write in the batch was refused")
+
+// Apply decides and writes a batch in one transaction. What the database would
+// refuse is found before it is written (check); where a constraint refuses all
+// the same, the batch is repeated with a savepoint for each saga, so that the
+// refused one is undone alone. Savepoints are kept out of the usual case.
+func (db *DB) Apply(ctx context.Context, reqs []store.Request, decide func(int, store.Locked) (store.Writes, error)) ([]store.Result, error) {
+	if len(reqs) == 0 {
+		return nil, nil
+	}
+	rs, err := db.apply(ctx, reqs, decide, false)
+	if errors.Is(err, errRefused) {
+		rs, err = db.apply(ctx, reqs, decide, true)
+	}
+	return rs, err
+}
+
+func (db *DB) apply(ctx context.Context, reqs []store.Request, decide func(int, store.Locked) (store.Writes, error), alone bool) ([]store.Result, error) {
+	rs := make([]store.Result, len(reqs))
+	err := db.write(ctx, "apply", func(s *session) error {
+		now := db.now()
+		ids := make([]string, len(reqs))
+		for i, r := range reqs {
+			ids[i] = r.SagaID
+		}
+		rows, err := s.sagas(ids)
+		if err != nil {
+			return err
+		}
+		answered := make(map[string]bool, len(reqs))
+		for i, r := range reqs {
+			row, ok := rows[r.SagaID]
+			switch {
+			case !ok:
+				rs[i].Err = fmt.Errorf("saga %s: %w", r.SagaID, store.ErrNotFound)
+				continue
+			case answered[r.SagaID]:
+				rs[i].Err = fmt.Errorf("saga %s twice in a batch: %w", r.SagaID, store.ErrBusy)
+				continue
+			}
+			answered[r.SagaID] = true
+			l := store.Locked{Row: row, Held: r.Token == "" || (row.Command != nil && row.Command.LeaseToken == r.Token), Now: now}
+			w, err := decide(i, l)
+			if err != nil {
+				rs[i].Err = err
+				continue
+			}
+			if rs[i], err = s.answer(l, w, alone); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return rs, nil
+}
+
+// answer writes one saga's decision and says what became of it. Its error ends
+// the whole batch.
+func (s *session) answer(l store.Locked, w store.Writes, alone bool) (store.Result, error) {
+	refused := func(err error) store.Result {
+		return store.Result{Err: wrap("saga "+l.Row.ID, err)}
+	}
+	kept := l.Held && keep(&w, l.Now)
+	if err := check(l.Row, w); err != nil {
+		return refused(err), nil
+	}
+	if alone {
+		if _, err := s.exec("SAVEPOINT saga"); err != nil {
+			return store.Result{}, err
+		}
+	}
+	if err := s.put(l, w); err != nil {
+		if !isRefusal(err) {
+			return store.Result{}, err
+		}
+		if !alone {
+			return store.Result{}, errRefused
+		}
+		if _, undo := s.exec("ROLLBACK TO saga"); undo != nil {
+			return store.Result{}, undo
+		}
+		if _, undo := s.exec("RELEASE saga"); undo != nil {
+			return store.Result{}, undo
+		}
+		return refused(err), nil
+	}
+	if alone {
+		if _, err := s.exec("RELEASE saga"); err != nil {
+			return store.Result{}, err
+		}
+	}
+	r := store.Result{Decision: w.Decision, Kept: kept}
+	if !l.Held {
+		r.Err = fmt.Errorf("saga %s: %w", l.Row.ID, store.ErrLeaseLost)
+	}
+	return r, nil
+}
+
+// keep leases the next command at its birth where it is due and in time.
+func keep(w *store.Writes, now time.Time) bool {
+	c, k := w.Decision.Row.Command, w.Keep
+	if k == nil || c == nil || w.Decision.KeepCommand || c.AvailableAt.After(now) || overdue(c, now, 0) {
+		return false
+	}
+	leased := *c
+	leased.LeaseToken, leased.LeaseUntil, leased.HeldFor = k.Token, now.Add(k.Lease), ""
+	if !k.Look && w.Decision.Row.Pending == nil {
+		leased.Attempt++
+	}
+	if leased.DeadlineAt.IsZero() && k.Deadline > 0 {
+		leased.DeadlineAt = now.Add(k.Deadline)
+	}
+	w.Decision.Row.Command = &leased
+	return true
+}
+
+// check finds what must not be written before anything is.
+func check(old saga.Row, w store.Writes) error {
+	d := w.Decision
+	if d.Row.ID != old.ID {
+		return fmt.Errorf("%w: the decision is about saga %q", store.ErrConflict, d.Row.ID)
+	}
+	return errors.Join(checkDecision(d), checkOutward(w.Outward))
+}
+
+func checkDecision(d saga.Decision) error {
+	r := d.Row
+	errs := []error{
+		checkText("a saga", r.Flow, string(r.Order), r.AggregateID, string(r.State), r.About.Subject, r.About.Target, r.About.Project, r.About.Title),
+		checkJSON("a saga's data", r.Data),
+	}
+	if f := r.Failure; f != nil {
+		errs = append(errs, checkText("a failure", string(f.Step), string(f.Kind), f.Error, f.Hint))
+	}
+	if p := r.Pending; p != nil {
+		errs = append(errs, checkText("a pending event", string(p.Name), p.Actor, p.Detail), checkJSON("a pending event's data", p.Data))
+	}
+	if c := r.Command; c != nil && !d.KeepCommand {
+		errs = append(errs, checkText("a command", c.Type, c.Evidence), checkID("a command's token", c.LeaseToken, c.HeldFor))
+	}
+	for _, m := range d.Moves {
+		errs = append(errs, checkText("the history", string(m.Event), string(m.From), string(m.To), m.Actor, m.Detail))
+	}
+	for _, n := range d.Notes {
+		errs = append(errs, checkNote(n))
+	}
+	return errors.Join(errs...)
+}
+
+func checkNote(n saga.Note) error {
+	return checkText("a note", string(n.Event), n.Actor, n.Detail)
+}
+
+func checkOutward(o store.Outward) error {
+	if o.Pull == nil {
+		return nil
+	}
+	return checkText("a pull request", o.Pull.Status, o.Pull.MergeCommit)
+}
+
+// put writes all that a decision holds.
+func (s *session) put(l store.Locked, w store.Writes) error {
+	d := w.Decision
+	if err := s.putSaga(l.Row, d); err != nil {
+		return err
+	}
+	if err := s.putTrail(d, l.Now); err != nil {
+		return err
+	}
+	if !d.KeepCommand {
+		if err := s.putCommand(l.Row, d.Row.Command); err != nil {
+			return err
+		}
+	}
+	return s.putOutward(d.Row.ID, w.Outward, l.Now)
+}
+
+// putSaga updates the saga's row, unless the decision left it as it was.
+func (s *session) putSaga(old saga.Row, d saga.Decision) error {
+	r := d.Row
+	pending, before := "", ""
+	var err error
+	if r.Pending != nil {
+		if pending, err = toJSON(r.Pending); err != nil {
+			return err
+		}
+	}
+	if old.Pending != nil {
+		if before, err = toJSON(old.Pending); err != nil {
+			return err
+		}
+	}
+	if len(d.Moves) == 0 && pending == before && dataText(r.Data) == dataText(old.Data) {
+		return nil
+	}
+	f := failureOf(r)
+	n, err := s.exec(`
+UPDATE saga_instances
+SET state = ?, version = ?, failed_step = ?, error_kind = ?, last_error = ?, hint = ?, pending_event = ?, data = ?,
+    waiting_since = ?, updated_at = ?, closed_at = ?
+WHERE saga_id = ? AND version = ?`,
+		string(r.State), r.Version, string(f.Step), string(f.Kind), f.Error, f.Hint, null(pending), dataText(r.Data),
+		micros(r.WaitingSince), micros(r.UpdatedAt), micros(r.ClosedAt), r.ID, old.Version)
+	if err == nil && n != 1 {
+		err = fmt.Errorf("saga %s changed inside its transaction", r.ID)
+	}
+	return err
+}
+
+func failureOf(r saga.Row) saga.Failure {
+	if r.Failure == nil {
+		return saga.Failure{}
+	}
+	return *r.Failure
+}
+
+// putTrail appends history and notes.
+func (s *session) putTrail(d saga.Decision, now time.Time) error {
+	for _, m := range d.Moves {
+		if _, err := s.exec(`
+INSERT INTO saga_history (saga_id, seq, event, from_state, to_state, actor, detail, at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
+			d.Row.ID, m.Seq, string(m.Event), string(m.From), string(m.To), m.Actor, m.Detail, micros(now)); err != nil {
+			return err
+		}
+	}
+	for _, n := range d.Notes {
+		if _, err := s.exec(`
+INSERT INTO saga_notes (saga_id, seq, event, actor, detail, at) VALUES (?, ?, ?, ?, ?, ?)`,
+			d.Row.ID, d.Row.Version, string(n.Event), n.Actor, n.Detail, micros(now)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// putCommand replaces the saga's one command; nil takes it away.
+func (s *session) putCommand(old saga.Row, c *saga.CommandRow) error {
+	if c == nil {
+		if old.Command == nil {
+			return nil
+		}
+		_, err := s.exec(`DELETE FROM outbox_events WHERE saga_id = ?`, old.ID)
+		return err
+	}
+	token := null(c.LeaseToken)
+	if c.LeaseUntil.IsZero() {
+		token = nil // a requeued command still names who held it
+	}
+	_, err := s.exec(`
+INSERT OR REPLACE INTO outbox_events
+    (saga_id, type, available_at, queued_since, deadline_at, attempt, checks, unclear, evidence, lease_token, lease_until, held_for)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		old.ID, c.Type, micros(c.AvailableAt), micros(c.QueuedSince), micros(c.DeadlineAt), c.Attempt, c.Checks, c.Unclear, c.Evidence,
+		token, micros(c.LeaseUntil), null(c.HeldFor))
+	return err
+}
+
+// putOutward writes to the pull request whose newest saga this still is.
+func (s *session) putOutward(sagaID string, o store.Outward, now time.Time) error {
+	p := o.Pull
+	if p == nil {
+		return nil
+	}
+	_, err := s.exec(`
+UPDATE pull_requests
+SET saga_status = ?1,
+    merge_commit = CASE WHEN merge_commit = '' THEN ?2 ELSE merge_commit END,
+    forge_state = CASE WHEN ?3 THEN 'merged' WHEN ?4 AND forge_state = 'open' THEN 'closed' ELSE forge_state END,
+    updated_at = ?5
+WHERE pull_id = ?6 AND operation_id = ?7`,
+		p.Status, p.MergeCommit, p.MergedLocal, p.CloseLocal, micros(now), p.PullID, sagaID)
+	return err
+}
+
+// sagas reads rows with their commands, by id.
+func (s *session) sagas(ids []string) (map[string]saga.Row, error) {
+	list, err := toJSON(ids)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := all(s, scanSaga, selectSaga+`WHERE s.saga_id IN (SELECT value FROM json_each(?))`, list)
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[string]saga.Row, len(rows))
+	for _, r := range rows {
+		out[r.ID] = r
+	}
+	return out, nil
+}
