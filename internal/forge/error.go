@@ -5,6 +5,10 @@ import (
 	"fmt"
 )
 
+// ErrUnauthenticated is what the allow function of a GitHandler wraps when the
+// credentials themselves are wrong; any other error of it is "not allowed".
+var ErrUnauthenticated = errors.New("the credentials are not valid")
+
 // Kind sorts a forge's errors by what the caller can do about them.
 type Kind string
 

@@ -53,7 +53,8 @@ type Host interface {
 	// an empty repository and a merge request with nothing in it, and numbers it.
 	CreateMergeRequest(ctx context.Context, in NewMergeRequest) (MergeRequest, error)
 	SetStatus(ctx context.Context, s Status) error
-	// GitHandler serves Git's smart HTTP protocol below prefix ("/git/").
-	// mayRead and mayWrite are asked per request; the handler answers 401/403.
+	// GitHandler serves Git's smart HTTP protocol below prefix ("/git/"). allow is
+	// asked per request; its error becomes a 401 where credentials are missing
+	// or wrong (ErrUnauthenticated), a 403 otherwise, and is not shown.
 	GitHandler(prefix string, allow func(r *http.Request, write bool) error) http.Handler
 }
