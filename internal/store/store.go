@@ -76,9 +76,10 @@ type Sagas interface {
 	// given back, the first claim's deadline is forgotten. Lost leases are ignored.
 	Release(ctx context.Context, leases []Lease) error
 
-	// NextDue is the earliest time at which a command of these kinds becomes
-	// due or its lease ends; ok is false when there is none.
-	NextDue(ctx context.Context, kinds []string) (at time.Time, ok bool, err error)
+	// NextDue is how long it is, by the database's clock, until the earliest
+	// time at which a command of these kinds becomes due or a leased one's
+	// lease ends (0: something is due now); ok is false when there is none.
+	NextDue(ctx context.Context, kinds []string) (in time.Duration, ok bool, err error)
 
 	// Wake tells other processes that commands are due; it never runs inside a
 	// write's transaction. A driver without other processes does nothing.
