@@ -1,6 +1,7 @@
 // Package notify tells people that something was merged. A message goes to one
 // recipient at a time, so that each one can be recorded as reached and a retry
-// skips it. Drivers: a signed webhook per watcher, and chat or mail by URL.
+// skips it. The driver, senders, does it by a signed webhook per watcher, and
+// by chat and mail URLs.
 package notify
 
 import (
@@ -20,6 +21,9 @@ type Message struct {
 	MergeCommit string `json:"mergeCommit"`
 	Text        string `json:"text"`
 }
+
+// Channel is the watcher of a recipient that is a chat or mail URL.
+const Channel = "channel"
 
 // Recipient is somebody to tell. Its Key is what a receipt is kept under; it
 // holds no secret (a chat URL's key is its scheme and a hash). A chat or mail

@@ -13,7 +13,7 @@ import (
 
 	"github.com/mergeflow/mergeflow/internal/search"
 	"github.com/mergeflow/mergeflow/internal/search/httpindex"
-	"github.com/mergeflow/mergeflow/internal/testkit/fault"
+	"github.com/mergeflow/mergeflow/internal/testkit/breakable"
 	"github.com/mergeflow/mergeflow/internal/testkit/indexer"
 	"github.com/mergeflow/mergeflow/internal/testkit/proxy"
 )
@@ -87,9 +87,9 @@ func TestRefusals(t *testing.T) {
 	t.Parallel()
 	x := start(t, indexer.WithSecret(secret))
 	d := driver(t, x.URL(), secret)
-	for mode, transient := range map[fault.Mode]bool{
-		fault.Status(400): false, fault.Status(404): false, fault.Status(422): false,
-		fault.Status(408): true, fault.Status(425): true, fault.Status(429): true, fault.Status(500): true, fault.Status(503): true,
+	for mode, transient := range map[breakable.Mode]bool{
+		breakable.Status(400): false, breakable.Status(404): false, breakable.Status(422): false,
+		breakable.Status(408): true, breakable.Status(425): true, breakable.Status(429): true, breakable.Status(500): true, breakable.Status(503): true,
 	} {
 		if err := x.Set(mode); err != nil {
 			t.Fatal(err)
@@ -105,7 +105,7 @@ func TestRefusals(t *testing.T) {
 	if x.Covered(target.Repo, target.Branch) != "" {
 		t.Error("a refused call was performed")
 	}
-	if err := x.Set(fault.OK); err != nil {
+	if err := x.Set(breakable.OK); err != nil {
 		t.Fatal(err)
 	}
 	err := driver(t, x.URL(), "wrong").Index(t.Context(), target)
@@ -138,7 +138,7 @@ func TestLostAnswersLeaveItOpen(t *testing.T) {
 func TestAHangingIndexEndsWithTheContext(t *testing.T) {
 	t.Parallel()
 	x := start(t)
-	if err := x.Set(fault.Hang); err != nil {
+	if err := x.Set(breakable.Hang); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

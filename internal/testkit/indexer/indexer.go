@@ -17,7 +17,7 @@ import (
 
 	"github.com/mergeflow/mergeflow/internal/outbound"
 	"github.com/mergeflow/mergeflow/internal/search"
-	"github.com/mergeflow/mergeflow/internal/testkit/fault"
+	"github.com/mergeflow/mergeflow/internal/testkit/breakable"
 )
 
 // Option changes how an indexer starts.
@@ -37,8 +37,8 @@ type Indexer struct {
 	addr   string
 	secret string
 	index  search.Index
-	faults fault.Switch
-	server *fault.Server
+	faults breakable.Switch
+	server *breakable.Server
 
 	mu      sync.Mutex
 	covered map[[2]string]string // by repository and branch
@@ -63,7 +63,7 @@ func Start(options ...Option) (*Indexer, error) {
 	mux.Handle("POST /index", x.faults.Wrap(x.authentic(x.serveIndex)))
 	mux.Handle("GET /search", x.faults.Wrap(x.authentic(x.serveSearch)))
 	var err error
-	x.server, err = fault.Serve(x.addr, mux)
+	x.server, err = breakable.Serve(x.addr, mux)
 	return x, err
 }
 
@@ -74,11 +74,11 @@ func (x *Indexer) URL() string { return x.server.URL }
 func (x *Indexer) Close() error { return x.server.Close() }
 
 // Set makes the calls to come fail, or work again.
-func (x *Indexer) Set(mode fault.Mode) error { return x.faults.Set(fault.Setting{Mode: mode}) }
+func (x *Indexer) Set(mode breakable.Mode) error { return x.faults.Set(breakable.Setting{Mode: mode}) }
 
 // SetTimes is Set for a number of calls; after them it works again.
-func (x *Indexer) SetTimes(mode fault.Mode, times int) error {
-	return x.faults.Set(fault.Setting{Mode: mode, Times: times})
+func (x *Indexer) SetTimes(mode breakable.Mode, times int) error {
+	return x.faults.Set(breakable.Setting{Mode: mode, Times: times})
 }
 
 // Calls is how many calls to /index have arrived, whatever became of them.
@@ -156,7 +156,7 @@ func (x *Indexer) serveIndex(w http.ResponseWriter, r *http.Request) {
 	x.covered[[2]string{t.Repo, t.Branch}] = t.Commit
 	x.done = append(x.done, Call{Target: t, Key: r.Header.Get("Idempotency-Key")})
 	x.mu.Unlock()
-	fault.WriteJSON(w, map[string]string{"covered": t.Commit})
+	breakable.WriteJSON(w, map[string]string{"covered": t.Commit})
 }
 
 func (x *Indexer) serveSearch(w http.ResponseWriter, r *http.Request) {
@@ -178,7 +178,7 @@ func (x *Indexer) serveSearch(w http.ResponseWriter, r *http.Request) {
 		}
 		x.mu.Unlock()
 	}
-	fault.WriteJSON(w, map[string]any{"items": hits})
+	breakable.WriteJSON(w, map[string]any{"items": hits})
 }
 
 // refuse answers what the index answered, so that the caller can tell what is

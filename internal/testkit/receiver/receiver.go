@@ -12,7 +12,7 @@ import (
 
 	"github.com/mergeflow/mergeflow/internal/notify"
 	"github.com/mergeflow/mergeflow/internal/outbound"
-	"github.com/mergeflow/mergeflow/internal/testkit/fault"
+	"github.com/mergeflow/mergeflow/internal/testkit/breakable"
 )
 
 // Option changes how a receiver starts.
@@ -28,8 +28,8 @@ func WithSecret(secret string) Option { return func(r *Receiver) { r.secret = se
 type Receiver struct {
 	addr   string
 	secret string
-	faults fault.Switch
-	server *fault.Server
+	faults breakable.Switch
+	server *breakable.Server
 
 	mu         sync.Mutex
 	deliveries []Delivery
@@ -56,29 +56,29 @@ func Start(options ...Option) (*Receiver, error) {
 	mux := http.NewServeMux()
 	mux.Handle("/control", &r.faults)
 	mux.HandleFunc("GET /deliveries", func(w http.ResponseWriter, _ *http.Request) {
-		fault.WriteJSON(w, map[string]any{"items": r.Deliveries()})
+		breakable.WriteJSON(w, map[string]any{"items": r.Deliveries()})
 	})
 	mux.Handle("POST "+hookPath, r.faults.Wrap(http.HandlerFunc(r.serve)))
 	var err error
-	r.server, err = fault.Serve(r.addr, mux)
+	r.server, err = breakable.Serve(r.addr, mux)
 	return r, err
 }
 
 // URL is what goes into `notify.webhook.url`.
 func (r *Receiver) URL() string { return r.server.URL + hookPath }
 
-// ControlURL takes a fault.Setting by POST.
+// ControlURL takes a breakable.Setting by POST.
 func (r *Receiver) ControlURL() string { return r.server.URL + "/control" }
 
 // Close stops it, hanging calls included.
 func (r *Receiver) Close() error { return r.server.Close() }
 
 // Set makes the deliveries to come fail, or work again.
-func (r *Receiver) Set(mode fault.Mode) error { return r.faults.Set(fault.Setting{Mode: mode}) }
+func (r *Receiver) Set(mode breakable.Mode) error { return r.faults.Set(breakable.Setting{Mode: mode}) }
 
 // SetTimes is Set for a number of deliveries; after them it works again.
-func (r *Receiver) SetTimes(mode fault.Mode, times int) error {
-	return r.faults.Set(fault.Setting{Mode: mode, Times: times})
+func (r *Receiver) SetTimes(mode breakable.Mode, times int) error {
+	return r.faults.Set(breakable.Setting{Mode: mode, Times: times})
 }
 
 // Refuse answers one watcher's deliveries with a status; 0 takes them again.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/mergeflow/mergeflow/internal/testkit/fault"
+	"github.com/mergeflow/mergeflow/internal/testkit/breakable"
 	"github.com/mergeflow/mergeflow/internal/testkit/receiver"
 )
 
@@ -71,7 +71,7 @@ func TestDeliveries(t *testing.T) {
 	if err := json.Unmarshal(body, &got); err != nil || len(got.Items) != 2 || got.Items[0].Times != 2 || got.Items[1].Watcher != "bob" {
 		t.Errorf("%v in %s", err, body)
 	}
-	if err := r.Set(fault.Mode("nonsense")); err == nil {
+	if err := r.Set(breakable.Mode("nonsense")); err == nil {
 		t.Error("took a mode that is none")
 	}
 }

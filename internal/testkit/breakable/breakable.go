@@ -1,8 +1,8 @@
-// Package fault makes an HTTP service fail on demand: a switch in front of a
+// Package breakable makes an HTTP service fail on demand: a switch in front of a
 // handler, with the two failures that matter kept apart, "failed, not applied"
 // (a status, hang) and "failed, but applied" (lost). The demo program and
 // scripts use it too, so it knows nothing of tests.
-package fault
+package breakable
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package notify
+package senders
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"github.com/nicholas-fedor/shoutrrr/pkg/router"
 	"github.com/nicholas-fedor/shoutrrr/pkg/types"
 
+	"github.com/mergeflow/mergeflow/internal/notify"
 	"github.com/mergeflow/mergeflow/internal/saga"
 )
 
@@ -82,13 +83,13 @@ func checkChannel(raw string) (scheme string, err error) {
 
 // send delivers one message. The message may arrive although it answers an
 // error: a send that came too late can't be called back.
-func (c *channel) send(ctx context.Context, m Message) error {
+func (c *channel) send(ctx context.Context, m notify.Message) error {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	select {
 	case c.slots <- struct{}{}:
 	default:
-		return &Error{Recipient: c.key, Detail: fmt.Sprintf("%d earlier sends have not come back", maxUnderWay), Transient: true}
+		return &notify.Error{Recipient: c.key, Detail: fmt.Sprintf("%d earlier sends have not come back", maxUnderWay), Transient: true}
 	}
 	sent := make(chan error, 1)
 	go func() {
@@ -110,7 +111,7 @@ func (c *channel) send(ctx context.Context, m Message) error {
 		if err != nil {
 			// What is worth another try the library doesn't tell; the budget
 			// of the step ends it.
-			return &Error{Recipient: c.key, Detail: c.clean(err), Transient: true}
+			return &notify.Error{Recipient: c.key, Detail: c.clean(err), Transient: true}
 		}
 		return nil
 	case <-ctx.Done():

@@ -1,4 +1,6 @@
-package notify
+// Package senders tells people: each watcher by a signed webhook,
+// and chat rooms and mailboxes by the URLs that shoutrrr understands.
+package senders
 
 import (
 	"context"
@@ -8,11 +10,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/mergeflow/mergeflow/internal/notify"
 	"github.com/mergeflow/mergeflow/internal/outbound"
 )
-
-// Channel is the watcher of a recipient that is a chat or mail URL.
-const Channel = "channel"
 
 // webhookPrefix begins the keys of the watchers that a webhook reaches.
 const webhookPrefix = "webhook:"
@@ -28,7 +28,7 @@ type Options struct {
 
 // New makes the notifier of a configuration. It opens nothing. Its error names
 // the setting that is wrong, and never its value.
-func New(o Options) (Notifier, error) {
+func New(o Options) (notify.Notifier, error) {
 	if o.Timeout <= 0 {
 		o.Timeout = outbound.DefaultTimeout
 	}
@@ -66,25 +66,25 @@ type multi struct {
 
 // Recipients names each watcher once where a webhook is configured, then each
 // chat and mail URL, which are told even when nobody watches.
-func (m *multi) Recipients(watchers []string) []Recipient {
-	var out []Recipient
+func (m *multi) Recipients(watchers []string) []notify.Recipient {
+	var out []notify.Recipient
 	if m.webhook != nil {
 		for _, w := range watchers {
-			r := Recipient{Key: webhookPrefix + w, Watcher: w}
+			r := notify.Recipient{Key: webhookPrefix + w, Watcher: w}
 			if w != "" && !slices.Contains(out, r) {
 				out = append(out, r)
 			}
 		}
 	}
 	for _, k := range m.keys {
-		out = append(out, Recipient{Key: k, Watcher: Channel})
+		out = append(out, notify.Recipient{Key: k, Watcher: notify.Channel})
 	}
 	return out
 }
 
 // Send delivers one message. A recipient that the configuration has lost
 // meanwhile is refused, and no further try changes that.
-func (m *multi) Send(ctx context.Context, to Recipient, msg Message) error {
+func (m *multi) Send(ctx context.Context, to notify.Recipient, msg notify.Message) error {
 	msg.Watcher = to.Watcher
 	if strings.HasPrefix(to.Key, webhookPrefix) && m.webhook != nil {
 		return m.webhook.send(ctx, to, msg)
@@ -92,5 +92,5 @@ func (m *multi) Send(ctx context.Context, to Recipient, msg Message) error {
 	if c := m.channels[to.Key]; c != nil {
 		return c.send(ctx, msg)
 	}
-	return &Error{Recipient: to.Key, Detail: "is not configured any more"}
+	return &notify.Error{Recipient: to.Key, Detail: "is not configured any more"}
 }

@@ -1,4 +1,4 @@
-package notify_test
+package senders_test
 
 import (
 	"context"
@@ -14,7 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/mergeflow/mergeflow/internal/notify"
-	"github.com/mergeflow/mergeflow/internal/testkit/fault"
+	"github.com/mergeflow/mergeflow/internal/notify/senders"
+	"github.com/mergeflow/mergeflow/internal/testkit/breakable"
 	"github.com/mergeflow/mergeflow/internal/testkit/receiver"
 )
 
@@ -38,9 +39,9 @@ func receive(t *testing.T) *receiver.Receiver {
 	return r
 }
 
-func create(t *testing.T, o notify.Options) notify.Notifier {
+func create(t *testing.T, o senders.Options) notify.Notifier {
 	t.Helper()
-	n, err := notify.New(o)
+	n, err := senders.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,21 +49,21 @@ func create(t *testing.T, o notify.Options) notify.Notifier {
 }
 
 func hook(t *testing.T, url, secret string) notify.Notifier {
-	return create(t, notify.Options{WebhookURL: url, WebhookSecret: func() string { return secret }})
+	return create(t, senders.Options{WebhookURL: url, WebhookSecret: func() string { return secret }})
 }
 
 func TestRecipients(t *testing.T) {
 	t.Parallel()
 	urls := []string{"generic://chat.example.com/hidden", "ntfy://ntfy.sh/hidden", "generic://chat.example.com/hidden"}
 	watchers := []string{"ann", "bob", "ann", ""}
-	keys := func(o notify.Options, watchers []string) []string {
+	keys := func(o senders.Options, watchers []string) []string {
 		var out []string
 		for _, r := range create(t, o).Recipients(watchers) {
 			out = append(out, r.Key+" "+r.Watcher)
 		}
 		return out
 	}
-	both := keys(notify.Options{WebhookURL: "https://hooks.example.com", URLs: urls}, watchers)
+	both := keys(senders.Options{WebhookURL: "https://hooks.example.com", URLs: urls}, watchers)
 	if len(both) != 4 {
 		t.Fatalf("got %v", both)
 	}
@@ -73,10 +74,10 @@ func TestRecipients(t *testing.T) {
 		t.Errorf("got %v", both)
 	}
 	// The keys are the same after a restart, and in whatever order.
-	if diff := cmp.Diff([]string{both[3], both[2]}, keys(notify.Options{URLs: []string{urls[1], urls[0]}}, nil)); diff != "" {
+	if diff := cmp.Diff([]string{both[3], both[2]}, keys(senders.Options{URLs: []string{urls[1], urls[0]}}, nil)); diff != "" {
 		t.Error(diff)
 	}
-	if got := keys(notify.Options{}, watchers); got != nil {
+	if got := keys(senders.Options{}, watchers); got != nil {
 		t.Errorf("nothing configured, and still %v", got)
 	}
 }
@@ -132,7 +133,7 @@ func TestALostAnswerMayRepeatADelivery(t *testing.T) {
 	r := receive(t)
 	n := hook(t, r.URL(), secret)
 	to := n.Recipients([]string{"ann"})[0]
-	if err := r.SetTimes(fault.Lost, 1); err != nil {
+	if err := r.SetTimes(breakable.Lost, 1); err != nil {
 		t.Fatal(err)
 	}
 	err := n.Send(t.Context(), to, message("d1"))
@@ -158,7 +159,7 @@ func chat(t *testing.T, h http.HandlerFunc) (url string) {
 func TestChannel(t *testing.T) {
 	t.Parallel()
 	got := make(chan string, 1)
-	n := create(t, notify.Options{URLs: []string{chat(t, func(_ http.ResponseWriter, r *http.Request) {
+	n := create(t, senders.Options{URLs: []string{chat(t, func(_ http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		got <- r.URL.Path + " " + string(body)
 	})}})
@@ -181,7 +182,7 @@ func TestChannelErrorsHoldNoSecret(t *testing.T) {
 		"generic://" + host + "/hidden-token?disabletls=yes&@x-key=hidden-header",
 		"gotify://" + host + "/Ahidden.token12?disabletls=yes",
 	} {
-		n := create(t, notify.Options{URLs: []string{url}, Timeout: 10 * time.Second})
+		n := create(t, senders.Options{URLs: []string{url}, Timeout: 10 * time.Second})
 		to := n.Recipients(nil)[0]
 		err := n.Send(t.Context(), to, message("d1"))
 		e, ok := errors.AsType[*notify.Error](err)
@@ -199,7 +200,7 @@ func TestAHangingChannelIsGivenUp(t *testing.T) {
 	arrived, release := make(chan struct{}, 10), make(chan struct{})
 	url := chat(t, func(http.ResponseWriter, *http.Request) { arrived <- struct{}{}; <-release })
 	t.Cleanup(func() { close(release) }) // before the server's own
-	n := create(t, notify.Options{URLs: []string{url}, Timeout: time.Hour})
+	n := create(t, senders.Options{URLs: []string{url}, Timeout: time.Hour})
 	to := n.Recipients(nil)[0]
 	for range 4 {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -223,7 +224,7 @@ func TestAChannelHasItsOwnDeadline(t *testing.T) {
 	release := make(chan struct{})
 	url := chat(t, func(http.ResponseWriter, *http.Request) { <-release })
 	t.Cleanup(func() { close(release) })
-	n := create(t, notify.Options{URLs: []string{url}, Timeout: 10 * time.Millisecond})
+	n := create(t, senders.Options{URLs: []string{url}, Timeout: 10 * time.Millisecond})
 	if err := n.Send(t.Context(), n.Recipients(nil)[0], message("d1")); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v", err)
 	}
@@ -231,7 +232,7 @@ func TestAChannelHasItsOwnDeadline(t *testing.T) {
 
 func TestARecipientThatIsNotConfiguredAnyMore(t *testing.T) {
 	t.Parallel()
-	n := create(t, notify.Options{})
+	n := create(t, senders.Options{})
 	for _, key := range []string{"webhook:ann", "slack:0123abcd"} {
 		err := n.Send(t.Context(), notify.Recipient{Key: key, Watcher: "ann"}, message("d1"))
 		if e, ok := errors.AsType[*notify.Error](err); !ok || e.Transient {
@@ -254,7 +255,7 @@ func TestNewNamesTheSettingAndNotItsValue(t *testing.T) {
 		"matrix://hidden.example.com":       "needs a host and a password",
 		"slack+hidden://hidden.example.com": "takes no URL but its own",
 	} {
-		_, err := notify.New(notify.Options{URLs: []string{"generic://fine.example.com", bad}})
+		_, err := senders.New(senders.Options{URLs: []string{"generic://fine.example.com", bad}})
 		if err == nil || !strings.HasPrefix(err.Error(), "notify.urls[1]: ") || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", bad, err)
 		}
@@ -262,12 +263,12 @@ func TestNewNamesTheSettingAndNotItsValue(t *testing.T) {
 			t.Errorf("%q leaks: %v", bad, err)
 		}
 	}
-	_, err := notify.New(notify.Options{WebhookURL: "ftp://hidden", URLs: []string{"hidden"}})
+	_, err := senders.New(senders.Options{WebhookURL: "ftp://hidden", URLs: []string{"hidden"}})
 	if err == nil || !strings.Contains(err.Error(), "notify.webhook.url: ") || !strings.Contains(err.Error(), "notify.urls[0]: ") || strings.Contains(err.Error(), "hidden") {
 		t.Errorf("got %v", err)
 	}
 	// Checking a matrix URL logs in nowhere.
-	if _, err := notify.New(notify.Options{URLs: []string{"matrix://user:hidden@127.0.0.1:1/"}}); err != nil {
+	if _, err := senders.New(senders.Options{URLs: []string{"matrix://user:hidden@127.0.0.1:1/"}}); err != nil {
 		t.Error(err)
 	}
 }
