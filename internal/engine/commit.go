@@ -210,6 +210,8 @@ func (e *Engine) commitOutcome(rest context.Context, x *execution, out saga.Outc
 	case errors.Is(r.Err, store.ErrLeaseLost):
 		e.o.Observer.LeaseLost()
 		e.o.Observer.Late()
+		e.hub.publish(x.claimed.Row.ID)
+		e.wakeHere() // a successor that waited for this worker may begin now
 		e.o.Log.Warn("a result came after its lease was lost and changed nothing", "saga", x.claimed.Row.ID, "command", x.command, "outcome", out.String())
 		return nil
 	case r.Err != nil:

@@ -68,8 +68,9 @@ func (e *Engine) end(x *execution) {
 // execute performs one command and goes on with the saga's next one while the
 // commit keeps it for this worker.
 func (e *Engine) execute(rest context.Context, x *execution) {
+	worker := x.worker
 	defer func() {
-		if x.worker {
+		if worker {
 			<-e.slots
 			e.wakeIfWaiting()
 		}
