@@ -235,10 +235,11 @@ func TestALateResultIsANote(t *testing.T) {
 	id := r.begin()
 	failed := r.untilState(id, pull.MergeFailed)
 	close(release)
-	row := r.until(id, "the note", func(saga.Row) bool {
+	r.until(id, "the note", func(saga.Row) bool {
 		_, notes := r.history(id)
 		return slices.ContainsFunc(notes, func(n string) bool { return strings.HasPrefix(n, "late: ") })
 	})
+	row := r.row(id)
 	if row.State != pull.MergeFailed || row.Version != failed.Version {
 		t.Errorf("a late result moved the saga: %s", row.State)
 	}

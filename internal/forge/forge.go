@@ -96,7 +96,8 @@ type MergeInput struct {
 
 // Identity is a person or account in a commit.
 type Identity struct {
-	Name, Email string
+	Name  string `json:"name"`
+	Email string `json:"email"`
 }
 
 // Capabilities says what a driver can do, so that a flow never probes by error.
