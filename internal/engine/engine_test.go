@@ -237,7 +237,7 @@ func TestALateResultIsANote(t *testing.T) {
 	close(release)
 	r.until(id, "the note", func(saga.Row) bool {
 		_, notes := r.history(id)
-		return slices.ContainsFunc(notes, func(n string) bool { return strings.HasPrefix(n, "late: ") })
+		return slices.ContainsFunc(notes, func(n string) bool { return strings.HasPrefix(n, "late: ") }) && r.obs.get(&r.obs.late) > 0
 	})
 	row := r.row(id)
 	if row.State != pull.MergeFailed || row.Version != failed.Version {
