@@ -9,7 +9,8 @@ CREATE FUNCTION mergeflow_now() RETURNS timestamptz
 
 -- One run of a flow. The immutable columns come first, so that the new version
 -- of a row shares a long prefix with the old one in the WAL. No index holds a
--- column that changes at a transition: such an index ends HOT updates.
+-- column that changes at a transition: such an index ends HOT updates. data is
+-- json, not jsonb: nothing searches in it, and it reads back byte for byte.
 CREATE TABLE saga_instances (
     saga_id       uuid        NOT NULL,
     flow          text        NOT NULL,
@@ -27,8 +28,8 @@ CREATE TABLE saga_instances (
     error_kind    text        NOT NULL DEFAULT '',
     last_error    text        NOT NULL DEFAULT '',
     hint          text        NOT NULL DEFAULT '',
-    pending_event jsonb,
-    data          jsonb       NOT NULL DEFAULT '{}',
+    pending_event json,
+    data          json        NOT NULL DEFAULT '{}',
     waiting_since timestamptz NOT NULL,
     updated_at    timestamptz NOT NULL,
     closed_at     timestamptz,
@@ -53,6 +54,9 @@ CREATE TABLE outbox_events (
     lease_token  uuid,
     lease_until  timestamptz,
     held_for     uuid,
+    -- What this lease's claim did, so that a release undoes exactly that.
+    counted      boolean     NOT NULL DEFAULT false, -- the attempt
+    dated        boolean     NOT NULL DEFAULT false, -- the deadline
     PRIMARY KEY (saga_id)
 ) WITH (fillfactor = 70);
 

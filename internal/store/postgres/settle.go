@@ -1,0 +1,56 @@
+package postgres
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// settleLimit bounds the look for the outcome of a commit whose answer was lost.
+const settleLimit = 10 * time.Second
+
+// settle learns whether a transaction committed whose connection was lost at
+// COMMIT. It waits for the lock that the lost transaction held: its server
+// process may still be at work. Then its trace is there or never will be. A
+// transaction that left no trace only wrote what is harmless to repeat.
+//
+// The caller's context may have ended; the answer is needed all the same.
+func (db *DB) settle(ctx context.Context, w witness) (committed bool, err error) {
+	if w.rank == byNothing {
+		return false, nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleLimit)
+	defer cancel()
+	for try := 0; ; try++ {
+		err = db.inTx(ctx, func(tx pgx.Tx) error {
+			lock, id := `SELECT FROM saga_instances WHERE saga_id = $1 FOR UPDATE`, w.saga
+			if w.pull.Valid {
+				lock, id = `SELECT FROM pull_requests WHERE pull_id = $1 FOR UPDATE`, w.pull
+			}
+			if _, err := tx.Exec(ctx, lock, id); err != nil {
+				return err
+			}
+			sql, args := w.trace()
+			return tx.QueryRow(ctx, sql, args...).Scan(&committed)
+		})
+		if err == nil || !pause(ctx, try) {
+			return committed, err
+		}
+	}
+}
+
+// trace asks for what the transaction wrote. at is the database's time of the
+// one transaction, in microseconds: no other one has written the same.
+func (w witness) trace() (sql string, args []any) {
+	m := w.move
+	switch w.rank {
+	case byMove:
+		return `SELECT EXISTS (SELECT FROM saga_history WHERE saga_id = $1 AND seq = $2 AND event = $3 AND from_state = $4 AND to_state = $5
+			AND actor = $6 AND at = $7)`, []any{w.saga, m.Seq, string(m.Event), string(m.From), string(m.To), m.Actor, w.at}
+	case byNote:
+		return `SELECT EXISTS (SELECT FROM saga_notes WHERE saga_id = $1 AND seq = $2 AND event = $3 AND detail = $4 AND at = $5)`,
+			[]any{w.saga, m.Seq, string(m.Event), m.Detail, w.at}
+	}
+	return `SELECT NOT EXISTS (SELECT FROM outbox_events WHERE saga_id = $1 AND lease_token = $2::uuid)`, []any{w.saga, w.token}
+}
