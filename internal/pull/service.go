@@ -207,6 +207,7 @@ func (s *Service) merged(ctx context.Context, p store.Pull, mr forge.MergeReques
 		if _, err := s.foundMerged(ctx, live.ID, mr); err != nil && !errors.Is(err, saga.ErrAlreadyAdvanced) {
 			return err
 		}
+		return &Refusal{Code: CodeInProgress, Detail: "git has merged already; the operation goes on with the steps after it", OperationID: live.ID}
 	}
 	return inProgress(*live)
 }
