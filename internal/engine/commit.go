@@ -182,23 +182,12 @@ func (e *Engine) commitOutcome(rest context.Context, x *execution, out saga.Outc
 	f, settings := x.flow, e.o.Settings()
 	c := &commit{req: store.Request{SagaID: x.claimed.Row.ID, Token: x.claimed.Lease.Token}, giveUp: time.Now().Add(e.o.Lease)}
 	c.decide = func(l store.Locked) (store.Writes, error) {
-		if !l.Held {
-			d := saga.Late(f.Table, l.Row, x.claimed.Lease.Token, out, l.Now)
-			return store.Writes{Decision: d, Outward: e.outward(f, l.Row, d)}, nil
+		w, err := f.Settle(l, x.claimed.Lease.Token, out, saga.Execution{Overdue: overdue, Jitter: jitter()}, settings)
+		if err != nil || !l.Held {
+			return w, err
 		}
-		ev := saga.Settle(f.Table, l.Row, out, saga.Execution{Overdue: overdue, Jitter: jitter()}, settings)
-		ev.At = l.Now
-		d, err := saga.Decide(f.Table, l.Row, ev, settings)
-		if err != nil {
-			// A step that answers what its table doesn't hold has failed, visibly.
-			ev = saga.Event{Name: saga.Fail, Version: l.Row.Version, Actor: saga.ActorEngine, Step: true, At: l.Now,
-				Failure: &saga.Failure{Kind: saga.Deterministic, Error: err.Error(), Hint: "this is a fault in mergeflow; please report it"}}
-			if d, err = saga.Decide(f.Table, l.Row, ev, settings); err != nil {
-				return store.Writes{}, err
-			}
-		}
-		w := store.Writes{Decision: d, Outward: e.outward(f, l.Row, d)}
-		if next := d.Row.Command; next != nil && x.worker && !d.KeepCommand && len(d.Moves) > 0 &&
+		next := w.Decision.Row.Command
+		if next != nil && x.worker && !w.Decision.KeepCommand && len(w.Decision.Moves) > 0 &&
 			!next.AvailableAt.After(l.Now) && !e.stopping() && e.reserve(c, next.Type) {
 			w.Keep = e.keep(next, f)
 		}
@@ -247,21 +236,17 @@ func (e *Engine) reserve(c *commit, typ string) bool {
 	return true
 }
 
-func (e *Engine) outward(f *Flow, before saga.Row, d saga.Decision) store.Outward {
-	if f.Outward == nil {
-		return store.Outward{}
-	}
-	return f.Outward(before, d)
-}
-
 // lateResult records what an abandoned step answered in the end.
 func (e *Engine) lateResult(ctx context.Context, x *execution, out saga.Outcome) {
 	f := x.flow
 	_, err := e.o.Store.Apply(ctx, []store.Request{{SagaID: x.claimed.Row.ID, Token: x.claimed.Lease.Token, Wait: true}},
 		func(_ int, l store.Locked) (store.Writes, error) {
-			d := saga.Late(f.Table, l.Row, x.claimed.Lease.Token, out, l.Now)
-			d.KeepCommand = d.KeepCommand || l.Held
-			return store.Writes{Decision: d, Outward: e.outward(f, l.Row, d)}, nil
+			// Even a lease that nobody has taken yet was given up by abandon.
+			held := l.Held
+			l.Held = false
+			w, err := f.Settle(l, x.claimed.Lease.Token, out, saga.Execution{}, e.o.Settings())
+			w.Decision.KeepCommand = w.Decision.KeepCommand || held
+			return w, err
 		})
 	e.o.Observer.Late()
 	if err != nil {

@@ -236,6 +236,9 @@ func (e *Engine) Stop(ctx context.Context) error {
 	return err
 }
 
+// Stopping is closed when Stop begins: readiness goes red before work ends.
+func (e *Engine) Stopping() <-chan struct{} { return e.closing }
+
 func (e *Engine) stopping() bool {
 	select {
 	case <-e.closing:
@@ -285,6 +288,9 @@ func (e *Engine) Healthy() error {
 	defer e.mu.Unlock()
 	if !e.started {
 		return errors.New("the worker loop is not started")
+	}
+	if e.stopping() {
+		return errStopping
 	}
 	if since := time.Since(e.beat); since > max(e.o.Lease, 5*e.o.Poll) {
 		return fmt.Errorf("the worker loop has not reached the database for %s", since.Round(time.Second))

@@ -377,6 +377,7 @@ func TestStopFinishesWhatRuns(t *testing.T) {
 	<-entered
 	stopped := make(chan error)
 	go func() { stopped <- e.Stop(context.Background()) }()
+	<-e.Stopping()
 	close(gate)
 	if err := <-stopped; err != nil {
 		t.Fatal(err)

@@ -26,14 +26,8 @@ func (e *Engine) Send(ctx context.Context, sagaID string, ev saga.Event) (saga.D
 		if !ok {
 			return store.Writes{}, fmt.Errorf("flow %s version %d is not known to this instance", l.Row.Flow, l.Row.FlowVersion)
 		}
-		at := ev
-		at.At = l.Now
-		d, err := saga.Decide(f.Table, l.Row, at, settings)
-		if err != nil {
-			return store.Writes{}, err
-		}
 		displaced = l.Row.Command.Leased(l.Now)
-		return store.Writes{Decision: d, Outward: e.outward(f, l.Row, d)}, nil
+		return f.Receive(l, ev, settings)
 	}
 	r := e.submit(ctx, c)
 	if r.Err != nil {
