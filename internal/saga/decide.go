@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -34,6 +35,8 @@ type Decision struct {
 	Row   Row
 	Moves []Move
 	Notes []Note
+	// Applied are the ids of early events that were applied now.
+	Applied []string
 	// KeepCommand: the outbox row stays as it is (an event was put aside for
 	// the worker that holds it). Otherwise it is replaced by Row.Command, or
 	// goes away where that is nil.
@@ -147,7 +150,7 @@ func move(f *Flow, d *Decision, spec *Spec, edge Edge, ev Event, s Settings) err
 			if target.Kind == Final {
 				d.Row.ClosedAt = ev.At
 			}
-			return nil
+			return applyEarly(f, d, target, ev, s)
 		}
 		// A passing state has one edge, OK.
 		spec = target
@@ -157,6 +160,33 @@ func move(f *Flow, d *Decision, spec *Spec, edge Edge, ev Event, s Settings) err
 		}
 		ev = Event{Name: OK, Actor: ActorEngine, At: ev.At, Step: ev.Step}
 	}
+}
+
+// applyEarly applies what came before the state that has just been entered.
+func applyEarly(f *Flow, d *Decision, spec *Spec, ev Event, s Settings) error {
+	for i, e := range d.Row.Early {
+		edge, ok := edgeOf(spec, e.Name)
+		if !ok {
+			continue
+		}
+		d.Row.Early = slices.Delete(slices.Clone(d.Row.Early), i, i+1)
+		if e.ID != "" {
+			d.Applied = append(d.Applied, e.ID)
+		}
+		e.At, e.Version, e.Step = ev.At, 0, ev.Step
+		return move(f, d, spec, edge, e, s)
+	}
+	if spec.Kind == Final {
+		d.Row.Early = nil
+	}
+	return nil
+}
+
+// Await keeps an event until the saga enters a state that has an edge for it.
+func Await(row Row, ev Event) Decision {
+	ev.Version = 0
+	row.Early = append(slices.Clone(row.Early), ev)
+	return Decision{Row: row, KeepCommand: true, Notes: []Note{{Event: ev.Name, Actor: ev.Actor, Detail: "came early; kept until its state is entered"}}}
 }
 
 // settleFailure keeps a saga's failure in step with its state: set on entering

@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/mergeflow/mergeflow/internal/change"
 	"github.com/mergeflow/mergeflow/internal/pull"
 	"github.com/mergeflow/mergeflow/internal/saga"
 )
@@ -288,5 +289,28 @@ func TestSuccessorWaitsForADisplacedWorker(t *testing.T) {
 	grown := saga.Late(pull.Table, pullRow(t, pull.MergeFailed), "tok", saga.Done("merged", map[string]string{"mergeCommit": "abc", "foreign": "x"}), at)
 	if string(grown.Row.Data) != `{"mergeCommit":"abc"}` {
 		t.Errorf("a late result may add the merge commit and nothing else: %s", grown.Row.Data)
+	}
+}
+
+// What comes early is kept, and applied in the transaction that enters its state.
+func TestEarlyEventsAreAppliedOnEntry(t *testing.T) {
+	t.Parallel()
+	f := change.Table
+	spec, _ := f.Spec(change.HandleApproved)
+	row := rowIn(f, spec)
+	kept := saga.Await(row, saga.Event{ID: "cb-1", Name: change.EvLive, Actor: "deploy", Data: json.RawMessage(`{"live":true}`)})
+	if len(kept.Moves) != 0 || !kept.KeepCommand || len(kept.Row.Early) != 1 || len(row.Early) != 0 {
+		t.Fatalf("%+v", kept)
+	}
+	d, err := saga.Decide(f, kept.Row, saga.Event{Name: saga.OK, At: at, Step: true}, saga.Settings{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d.Row.State != change.CalledBack || len(d.Moves) != 2 || d.Moves[1].Actor != "deploy" || !slices.Equal(d.Applied, []string{"cb-1"}) || len(d.Row.Early) != 0 {
+		t.Errorf("%+v", d)
+	}
+	elsewhere, err := saga.Decide(f, kept.Row, saga.Event{Name: change.EvBehind, At: at, Step: true}, saga.Settings{})
+	if err != nil || len(elsewhere.Row.Early) != 1 || len(elsewhere.Applied) != 0 {
+		t.Errorf("a state that doesn't await it: %+v %v", elsewhere, err)
 	}
 }

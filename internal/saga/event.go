@@ -10,6 +10,7 @@ import (
 // Event is what moves a saga: a step's outcome, a callback, an operator's
 // click, a deadline, what reconcile found. All take the same road.
 type Event struct {
+	ID      string          `json:"id,omitempty"` // the callback that brought it, where one did
 	Name    Name            `json:"name"`
 	Version int64           `json:"version,omitempty"` // the version of the row it was made for; 0: whatever it is now
 	Actor   string          `json:"actor"`

@@ -17,6 +17,9 @@ type Row struct {
 	Version     int64 // counts transitions; also the history's seq
 	Failure     *Failure
 	Pending     *Event // an operator's event that waits for the leased command to end
+	// Early are events that came before the state that awaits them; they are
+	// applied in the transaction that enters it.
+	Early []Event
 	Data        json.RawMessage
 	// WaitingSince is when the state was entered.
 	WaitingSince time.Time
