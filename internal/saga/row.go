@@ -20,7 +20,7 @@ type Row struct {
 	// Early are events that came before the state that awaits them; they are
 	// applied in the transaction that enters it.
 	Early []Event
-	Data        json.RawMessage
+	Data  json.RawMessage
 	// WaitingSince is when the state was entered.
 	WaitingSince time.Time
 	CreatedAt    time.Time
