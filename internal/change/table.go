@@ -304,7 +304,7 @@ var closeStates = []saga.Spec{
 var deployStates = []saga.Spec{
 	{
 		State: HandleMerged, Code: 10103, Kind: saga.Waiting, Status: StatusMerged, Phase: "deploy",
-		Command: CmdReconcile, Poll: saga.Poll{Long: 10 * time.Minute},
+		Command: CmdReconcile, Execution: 2 * time.Minute, Poll: saga.Poll{Long: 10 * time.Minute},
 		On: []saga.Edge{
 			saga.On(EvLive, CalledBack),
 			saga.On(EvDeployFailed, DeployFailed),

@@ -20,7 +20,12 @@ func (f *Flow) Settle(l store.Locked, token string, out saga.Outcome, x saga.Exe
 		ev = saga.Event{Name: saga.Fail, Version: l.Row.Version, Actor: saga.ActorEngine, Step: true, At: l.Now,
 			Failure: &saga.Failure{Kind: saga.Deterministic, Error: err.Error(), Hint: "this is a fault in mergeflow; please report it"}}
 		if d, err = saga.Decide(f.Table, l.Row, ev, s); err != nil {
-			return store.Writes{}, err
+			// A waiting state has no failure to go to: it goes on waiting, and says why.
+			ev = saga.Event{Version: l.Row.Version, Actor: saga.ActorEngine, Step: true, At: l.Now,
+				Requeue: &saga.Requeue{After: saga.DefaultBackoffMax, Evidence: err.Error(), Note: err.Error()}}
+			if d, err = saga.Decide(f.Table, l.Row, ev, s); err != nil {
+				return store.Writes{}, err
+			}
 		}
 	}
 	return f.writes(l, d), nil

@@ -30,7 +30,8 @@ import (
 // Step performs a command.
 type Step struct {
 	// Perform looks at the remote state, acts if that is still needed, and
-	// looks again when an answer was unclear.
+	// looks again when an answer was unclear. A waiting state's self-check may
+	// have none; then Look is run.
 	Perform func(ctx context.Context, run Run) saga.Outcome
 	// Look only reads: it runs for a waiting state's self-check, before a
 	// deadline is applied, and while a person's close waits. It answers a move

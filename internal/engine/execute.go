@@ -124,7 +124,7 @@ func (e *Engine) perform(x *execution) (out saga.Outcome, overdue, back bool) {
 	if step.Look == nil && step.Perform == nil { // saga.DeadlineOnly
 		return saga.NotDone("nothing came"), overdue, true
 	}
-	look := overdue || x.spec.Kind == saga.Waiting || x.claimed.Row.Pending != nil
+	look := overdue || step.Perform == nil || x.claimed.Row.Pending != nil
 	reserve := time.Duration(0)
 	limit := lookLimit
 	if !look {

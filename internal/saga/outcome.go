@@ -69,14 +69,21 @@ func Unclear(cause string) Outcome {
 // NotDone is a look's answer: the effect is surely absent and nothing is under way.
 func NotDone(evidence string) Outcome { return Outcome{kind: outcomeNotDone, detail: evidence} }
 
-// With adds data to an outcome that has none of its own (facts that a failure learnt).
+// With lays more data over an outcome's own (facts that a failure learnt too).
 func (o Outcome) With(data any) Outcome {
-	o.data = Patch(data)
+	merged, err := MergeData(o.data, Patch(data))
+	if err != nil {
+		panic("saga: data that is no object: " + err.Error())
+	}
+	o.data = merged
 	return o
 }
 
 // Data is what the step learnt.
 func (o Outcome) Data() json.RawMessage { return o.data }
+
+// Event is the event of the table that the outcome names; empty where it names none.
+func (o Outcome) Event() Name { return o.event }
 
 // IsZero is true for the outcome that no constructor made: a step that forgot to answer.
 func (o Outcome) IsZero() bool { return o.kind == outcomeNone }
@@ -139,12 +146,20 @@ func Settle(f *Flow, row Row, o Outcome, x Execution, s Settings) Event {
 	}
 	c := row.Command
 	q := Requeue{Attempt: c.Attempt, Checks: c.Checks, Evidence: Clean(o.detail, 500)}
+	// A waiting state waits for an event; a self-check that fails is no event.
+	selfCheck := spec.Kind == Waiting
 	switch o.kind {
 	case outcomeMoved:
 		ev.Name = o.event
 		return ev
 	case outcomeFailed:
-		if o.event != "" || o.failure.Kind != Transient {
+		if o.event != "" {
+			return failed(ev, o)
+		}
+		if selfCheck {
+			break
+		}
+		if o.failure.Kind != Transient {
 			return failed(ev, o)
 		}
 		if x.Overdue || row.Pending != nil {
@@ -159,7 +174,7 @@ func Settle(f *Flow, row Row, o Outcome, x Execution, s Settings) Event {
 		ev.Requeue = &q
 		return ev
 	case outcomeUnclear:
-		if x.Overdue || row.Pending != nil {
+		if x.Overdue || row.Pending != nil || selfCheck {
 			break
 		}
 		if c.Attempt >= s.AttemptLimit() {
@@ -173,6 +188,10 @@ func Settle(f *Flow, row Row, o Outcome, x Execution, s Settings) Event {
 		ev.Requeue = &q
 		return ev
 	case outcomeNone:
+		if selfCheck {
+			q.Evidence = "the self-check answered nothing"
+			break
+		}
 		ev.Name = Fail
 		ev.Failure = &Failure{Kind: Deterministic, Error: "the step answered nothing", Hint: "this is a fault in mergeflow; please report it"}
 		return ev
@@ -207,6 +226,10 @@ func Settle(f *Flow, row Row, o Outcome, x Execution, s Settings) Event {
 	}
 	if o.kind == outcomeFailed {
 		q.Evidence = Clean(o.failure.Error, 500)
+	}
+	ev.Data = nil // a look that settled nothing teaches nothing
+	if o.kind == outcomeNotYet {
+		ev.Data = o.data
 	}
 	ev.Requeue = &q
 	return ev

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mergeflow/mergeflow/internal/change"
 	"github.com/mergeflow/mergeflow/internal/pull"
 	"github.com/mergeflow/mergeflow/internal/saga"
 )
@@ -129,6 +130,24 @@ func TestBackoffDoublesIsCappedAndSpread(t *testing.T) {
 	for n, want := range map[int]time.Duration{1: time.Second, 2: 2 * time.Second, 3: 4 * time.Second, 9: 4 * time.Second} {
 		if low, high := budget.BackoffAfter(n, 0), budget.BackoffAfter(n, 0.999999); low != want/2 || high <= low || high > want {
 			t.Errorf("attempt %d: %s to %s, expected %s to %s", n, low, high, want/2, want)
+		}
+	}
+}
+
+// A self-check of a waiting state that fails is no event: the state goes on
+// waiting, with what was seen, until its deadline.
+func TestAFailingSelfCheckMovesNothing(t *testing.T) {
+	t.Parallel()
+	spec, _ := change.Table.Spec(change.ApprovalSent)
+	row := rowIn(change.Table, spec)
+	row.Command.Attempt = 0
+	for _, o := range []saga.Outcome{saga.FailWith(saga.Transient, "503", ""), saga.FailWith(saga.Deterministic, "404", ""), saga.Unclear("reset"), {}} {
+		ev := saga.Settle(change.Table, row, o, saga.Execution{}, budget)
+		if ev.Requeue == nil || ev.Requeue.After != time.Hour || ev.Requeue.Evidence == "" {
+			t.Errorf("%s: %+v", o, ev)
+		}
+		if ev = saga.Settle(change.Table, row, o, saga.Execution{Overdue: true}, budget); ev.Name != saga.DeadlineUp {
+			t.Errorf("%s, overdue: %+v", o, ev)
 		}
 	}
 }

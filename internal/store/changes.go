@@ -158,7 +158,7 @@ type CallbackEntry struct {
 	Actor     string
 	Payload   json.RawMessage
 	At        time.Time
-	AppliedAt time.Time // when an early one was applied; zero otherwise
+	AppliedAt time.Time      // when an early one was applied; zero otherwise
 	Decision  *saga.Decision `json:"-"` // what Callback wrote; nil where nothing
 }
 

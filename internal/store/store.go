@@ -183,7 +183,8 @@ type Keep struct {
 // Outward is the write to the row that users see. Exactly one member is set,
 // or none.
 type Outward struct {
-	Pull *PullWrite
+	Pull    *PullWrite
+	Binding *BindingWrite
 }
 
 // PullWrite updates the pull request of a saga where the row's operation is

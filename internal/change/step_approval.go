@@ -1,0 +1,76 @@
+package change
+
+import (
+	"context"
+	"maps"
+	"time"
+
+	"github.com/mergeflow/mergeflow/internal/approval"
+	"github.com/mergeflow/mergeflow/internal/engine"
+	"github.com/mergeflow/mergeflow/internal/saga"
+)
+
+// requestApproval sends the request of the current round, under the same id on
+// every try. What was decided meanwhile is found first.
+func (s *Steps) requestApproval(ctx context.Context, run engine.Run) saga.Outcome {
+	d, err := dataOf(run.Row)
+	if err != nil {
+		return saga.FailWith(saga.Deterministic, err.Error(), "the saga's data can't be read; please report it")
+	}
+	round := d.round()
+	id := ApprovalID(run.Row.ID, round)
+	if out, decided := s.decided(ctx, d, id); decided {
+		return out
+	}
+	inputs, err := s.Store.Inputs(ctx, run.Row.ID)
+	if err != nil {
+		return saga.FailWith(saga.Transient, "reading the inputs: "+err.Error(), "")
+	}
+	spec, _ := Table.Spec(ApprovalSent)
+	r := approval.Request{
+		ApprovalID: id, OperationID: run.Row.ID, Round: round, Order: string(run.Row.Order),
+		Subject: run.Row.About.Subject, Target: run.Row.About.Target, Project: run.Row.About.Project, Title: run.Row.About.Title,
+		Description: d.Description, Files: inputs, Ext: maps.Clone(d.Ext), CallbackURL: s.CallbackURL,
+		ExpiresAt: run.Row.WaitingSince.Add(spec.Deadline.After).UTC().Truncate(time.Second),
+	}
+	if d.MRIID != 0 {
+		if r.Ext == nil {
+			r.Ext = map[string]any{}
+		}
+		r.Ext["mrId"] = d.MRIID
+	}
+	if err := s.Approver.Send(ctx, r); err != nil {
+		return approverFailed(err)
+	}
+	return saga.Moved(EvSent, "approval request sent", map[string]any{"round": round, "asked": d.content()})
+}
+
+// decided asks the approver, where it can be asked. A question that fails
+// settles nothing and is no failure.
+func (s *Steps) decided(ctx context.Context, d Data, id string) (saga.Outcome, bool) {
+	a, ok, err := s.Approver.Look(ctx, id)
+	if err != nil || !ok || a.Decision == approval.None {
+		return saga.Outcome{}, false
+	}
+	in, bad := approvalIncoming(a.Decision, id, a.By, a.Reason, nil)
+	if bad != nil {
+		return saga.Outcome{}, false
+	}
+	return saga.Moved(in.event, "learnt by asking: "+string(a.Decision)+" by "+in.ev.Actor, decidedData(d, in)), true
+}
+
+// awaitApproval is the self-check of the waiting state: a lost callback is
+// found by asking.
+func (s *Steps) awaitApproval(ctx context.Context, run engine.Run) saga.Outcome {
+	d, err := dataOf(run.Row)
+	if err != nil {
+		return saga.FailWith(saga.Deterministic, err.Error(), "the saga's data can't be read; please report it")
+	}
+	if out, decided := s.decided(ctx, d, ApprovalID(run.Row.ID, d.round())); decided {
+		return out
+	}
+	if run.Row.State == ApprovalSending {
+		return saga.NotDone("no decision is known")
+	}
+	return saga.NotYet("not decided yet")
+}
