@@ -41,11 +41,11 @@ func (f *failure) Error() string {
 		b.WriteString(": " + f.detail)
 	}
 	for _, x := range f.fields {
-		if x.path != "" && !strings.HasPrefix(x.message, x.path) {
-			b.WriteString("; " + x.path + ": " + x.message)
-		} else {
-			b.WriteString("; " + x.message)
+		b.WriteString("; ")
+		if x.path != "" {
+			b.WriteString(x.path + ": ")
 		}
+		b.WriteString(x.message)
 	}
 	if f.hint != "" {
 		b.WriteString("; hint: " + f.hint)

@@ -10,11 +10,13 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/signal"
 	"runtime/debug"
 	"syscall"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 )
@@ -48,7 +50,10 @@ func Run(ctx context.Context, args, env []string, stdin io.Reader, stdout, stder
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	root.SetContext(ctx)
-	err := root.ExecuteContext(ctx)
+	err := unreadable(args)
+	if err == nil {
+		err = root.ExecuteContext(ctx)
+	}
 	if err == nil {
 		return exitDone
 	}
@@ -57,6 +62,16 @@ func Run(ctx context.Context, args, env []string, stdin io.Reader, stdout, stder
 		err = usage(err)
 	}
 	return s.report(err)
+}
+
+// unreadable refuses what JSON would silently turn into another text.
+func unreadable(args []string) error {
+	for i, a := range args {
+		if !utf8.ValidString(a) {
+			return fmt.Errorf("argument %d is not valid UTF-8: %q", i+1, a)
+		}
+	}
+	return nil
 }
 
 // session is one run of a command line.

@@ -1,0 +1,258 @@
+package app_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/mergeflow/mergeflow/internal/app"
+	"github.com/mergeflow/mergeflow/internal/cli"
+	"github.com/mergeflow/mergeflow/internal/config"
+	"github.com/mergeflow/mergeflow/internal/testkit/breakable"
+	"github.com/mergeflow/mergeflow/internal/testkit/indexer"
+	"github.com/mergeflow/mergeflow/internal/testkit/pg"
+	"github.com/mergeflow/mergeflow/internal/testkit/receiver"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){
+		"mergeflow": func() { os.Exit(cli.Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) },
+	})
+}
+
+func TestScriptsOnSQLite(t *testing.T) {
+	t.Parallel()
+	scripts(t, func(testing.TB) map[string]any { return nil })
+}
+
+func TestScriptsOnPostgres(t *testing.T) {
+	t.Parallel()
+	scripts(t, func(t testing.TB) map[string]any { return map[string]any{"database": pg.Database(t)} })
+}
+
+// server is what one script talks to, with what stands around it.
+type server struct {
+	app      *app.App
+	data     string
+	indexer  *indexer.Indexer
+	receiver *receiver.Receiver
+}
+
+type serverKey struct{}
+
+// scripts runs testdata/script, each script against a server of its own. A
+// script that brings server.yaml has it as the server's configuration, with
+// $INDEXER and $RECEIVER for the services that the harness starts.
+func scripts(t *testing.T, database func(testing.TB) map[string]any) {
+	testscript.Run(t, testscript.Params{
+		Dir:                filepath.Join("..", "..", "testdata", "script"),
+		RequireUniqueNames: true,
+		Setup: func(env *testscript.Env) error {
+			tb, ok := env.T().(testing.TB)
+			if !ok {
+				return fmt.Errorf("the script runs on a %T", env.T())
+			}
+			s := start(tb, env.WorkDir, database(tb))
+			env.Values[serverKey{}] = s
+			env.Setenv("MERGEFLOW_SERVER", s.app.URL())
+			env.Setenv("BARE", filepath.Join(s.data, "repos"))
+			for k, v := range map[string]string{
+				"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.DevNull, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C",
+				"GIT_AUTHOR_NAME": "Tess Test", "GIT_AUTHOR_EMAIL": "tess@example.com",
+				"GIT_COMMITTER_NAME": "Tess Test", "GIT_COMMITTER_EMAIL": "tess@example.com",
+			} {
+				env.Setenv(k, v)
+			}
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"status": status, "api": call, "filler": filler, "snapshot": snapshot, "index": index, "told": told, "field": field,
+		},
+	})
+}
+
+func start(tb testing.TB, work string, flags map[string]any) *server {
+	s := &server{data: filepath.Join(tb.TempDir(), "data")}
+	var err error
+	if s.indexer, err = indexer.Start(); err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = s.indexer.Close() })
+	if s.receiver, err = receiver.Start(); err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = s.receiver.Close() })
+
+	given := map[string]any{"listen": "127.0.0.1:0", "data_dir": s.data}
+	for k, v := range flags {
+		given[k] = v
+	}
+	file := filepath.Join(work, "server.yaml")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		file = ""
+	} else if err := os.WriteFile(file, []byte(os.Expand(string(text), func(name string) string {
+		return map[string]string{"INDEXER": s.indexer.URL(), "RECEIVER": s.receiver.URL()}[name]
+	})), 0o600); err != nil {
+		tb.Fatal(err)
+	}
+	live, err := config.NewLive(app.ConfigOptions(file, nil, given))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	var log bytes.Buffer
+	s.app, err = app.New(app.Options{Config: live, Version: "test", Log: &log})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if err := s.app.Start(tb.Context()); err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		if err := s.app.Stop(ctx); err != nil {
+			tb.Errorf("stop: %v", err)
+		}
+		if tb.Failed() {
+			tb.Logf("the server's log:\n%s", log.String())
+		}
+	})
+	return s
+}
+
+func of(ts *testscript.TestScript) *server { return ts.Value(serverKey{}).(*server) }
+
+func need(ts *testscript.TestScript, neg bool, args []string, n int, use string) {
+	if neg || len(args) < n {
+		ts.Fatalf("usage: %s", use)
+	}
+}
+
+// status runs a command line and wants its exit status: testscript's own "!"
+// knows failures, but not which.
+func status(ts *testscript.TestScript, neg bool, args []string) {
+	need(ts, neg, args, 2, "status N COMMAND...")
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	got := 0
+	if err := ts.Exec(args[1], args[2:]...); err != nil {
+		e, ok := errors.AsType[*exec.ExitError](err)
+		if !ok {
+			ts.Fatalf("%s: %v", args[1], err)
+		}
+		got = e.ExitCode()
+	}
+	if got != want {
+		ts.Fatalf("exit status %d, want %d", got, want)
+	}
+}
+
+// call makes one call of the API and wants a status and a problem's code ("-": none).
+func call(ts *testscript.TestScript, neg bool, args []string) {
+	need(ts, neg, args, 4, "api STATUS CODE METHOD PATH [BODYFILE]")
+	var body io.Reader
+	if len(args) > 4 {
+		body = strings.NewReader(ts.ReadFile(args[4]))
+	}
+	req, err := http.NewRequest(args[2], of(ts).app.URL()+args[3], body)
+	ts.Check(err)
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := http.DefaultClient.Do(req)
+	ts.Check(err)
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	ts.Check(err)
+	fmt.Fprintf(ts.Stdout(), "%s\n", bytes.TrimSpace(b))
+	var problem struct{ Code string }
+	_ = json.Unmarshal(b, &problem)
+	if got := fmt.Sprint(resp.StatusCode); got != args[0] || args[1] != "-" && problem.Code != args[1] {
+		ts.Fatalf("answered %s %s, want %s %s: %s", got, problem.Code, args[0], args[1], b)
+	}
+	if args[1] != "-" && resp.Header.Get("Content-Type") != "application/problem+json" {
+		ts.Fatalf("content type %q", resp.Header.Get("Content-Type"))
+	}
+}
+
+// filler writes a pull request's JSON with a description of so many bytes.
+func filler(ts *testscript.TestScript, neg bool, args []string) {
+	need(ts, neg, args, 2, "filler FILE BYTES")
+	n, err := strconv.Atoi(args[1])
+	ts.Check(err)
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), fmt.Appendf(nil,
+		`{"repo":"shop/app","source":"warmer","target":"main","title":"x","description":%q}`, strings.Repeat("x", n)), 0o600))
+}
+
+// snapshot writes down all that a refused request must leave alone: what the
+// API lists, and every ref of every repository.
+func snapshot(ts *testscript.TestScript, neg bool, args []string) {
+	need(ts, neg, args, 1, "snapshot FILE")
+	s := of(ts)
+	var out bytes.Buffer
+	for _, path := range []string{"/v1/repos", "/v1/pulls", "/v1/operations"} {
+		resp, err := http.Get(s.app.URL() + path)
+		ts.Check(err)
+		_, err = io.Copy(&out, resp.Body)
+		ts.Check(err)
+		ts.Check(resp.Body.Close())
+		out.WriteByte('\n')
+	}
+	ts.Check(filepath.WalkDir(filepath.Join(s.data, "repos"), func(path string, d os.DirEntry, err error) error {
+		if err == nil && d.IsDir() && strings.HasSuffix(path, ".git") {
+			var refs []byte
+			refs, err = exec.Command("git", "--git-dir="+path, "for-each-ref").Output()
+			fmt.Fprintf(&out, "%s\n%s", filepath.Base(path), refs)
+		}
+		return err
+	}))
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), out.Bytes(), 0o600))
+}
+
+// index makes the HTTP index fail, or work again.
+func index(ts *testscript.TestScript, neg bool, args []string) {
+	need(ts, neg, args, 1, "index ok|500|hang|…")
+	ts.Check(of(ts).indexer.Set(breakable.Mode(args[0])))
+}
+
+// told wants a watcher to have been told so often.
+func told(ts *testscript.TestScript, neg bool, args []string) {
+	need(ts, neg, args, 2, "told WATCHER TIMES")
+	times := 0
+	for _, d := range of(ts).receiver.Deliveries() {
+		if d.Watcher == args[0] {
+			times += d.Times
+		}
+	}
+	if got := fmt.Sprint(times); got != args[1] {
+		ts.Fatalf("%s was told %s times, want %s", args[0], got, args[1])
+	}
+}
+
+// field puts a top-level field of a JSON file into the environment.
+func field(ts *testscript.TestScript, neg bool, args []string) {
+	need(ts, neg, args, 3, "field VARIABLE NAME FILE|stdout")
+	var o map[string]any
+	if err := json.Unmarshal([]byte(ts.ReadFile(args[2])), &o); err != nil {
+		ts.Fatalf("%s: %v", args[2], err)
+	}
+	v, ok := o[args[1]]
+	if !ok {
+		ts.Fatalf("%s has no field %s", args[2], args[1])
+	}
+	ts.Setenv(args[0], fmt.Sprint(v))
+}
