@@ -31,7 +31,7 @@ func (s *story) check(ctx context.Context) error {
 		}
 		commits := strings.Fields(found)
 		op.merges = len(commits)
-		s.must(op.merges == 1 && commits[0] == op.mergeCommit, "%s was merged %d time(s), as %s", name, op.merges, strings.Join(shorten(commits), ", "))
+		s.must(op.merges == 1 && commits[0] == op.mergeCommit, "commits in git that merge %s: %d (%s)", name, op.merges, strings.Join(shorten(commits), ", "))
 
 		s.reached(op, name)
 
@@ -40,7 +40,7 @@ func (s *story) check(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		s.must(len(hits) == 1 && hits[0].Text == text, "search finds what %s brought: %d line(s)", name, len(hits))
+		s.must(len(hits) == 1 && hits[0].Text == text, "lines that search finds of %s: %d", name, len(hits))
 	}
 	return nil
 }
@@ -59,7 +59,7 @@ func (s *story) reached(op *operation, name string) {
 		once = once && times[w] == 1
 		each = append(each, fmt.Sprintf("%s %d", w, times[w]))
 	}
-	s.must(once, "%s: told, times each: %s", name, strings.Join(each, ", "))
+	s.must(once, "times told of %s: %s", name, strings.Join(each, ", "))
 }
 
 // count runs git on the server's repository and reads a number.

@@ -63,7 +63,7 @@ func (w *world) start(ctx context.Context, version string) error {
 		"search.kind": "http", "search.url": w.indexer.URL(),
 		"notify.webhook.url": w.receiver.URL(), "notify.webhook.secret": secret,
 		// A broken index shows within seconds instead of minutes.
-		"engine.attempts": 3, "engine.backoff": "200ms", "engine.backoff_max": "1s", "deadlines.indexing": "10s",
+		"engine.poll": "100ms", "engine.attempts": 3, "engine.backoff": "200ms", "engine.backoff_max": "1s", "deadlines.indexing": "10s",
 		"log.level": "debug",
 	}))
 	if err != nil {
