@@ -110,6 +110,7 @@ type Input struct {
 
 // Callback is one call from outside, as it came.
 type Callback struct {
+	ID          string          // uuid v7, the caller's; the ledger row's key
 	Kind        string          // approval, deploy, webhook
 	Source      string          // endpoint and credential, e.g. "approval/secret-1"
 	RequestID   string          // the sender's delivery id
