@@ -92,12 +92,14 @@ func (e *Engine) cancelAll(cause error) {
 	}
 }
 
-// interrupt cancels a saga's running step in this instance, if there is one.
-func (e *Engine) interrupt(sagaID string, cause error) {
+// interrupt cancels a saga's running step in this instance, if it was claimed
+// at this version of the saga or an older one: what an event displaced, not
+// what was claimed after it.
+func (e *Engine) interrupt(sagaID string, version int64, cause error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, x := range e.running {
-		if x.claimed.Row.ID == sagaID {
+		if x.claimed.Row.ID == sagaID && x.claimed.Row.Version <= version {
 			x.cancel(cause)
 		}
 	}

@@ -55,9 +55,9 @@ func (e *Engine) Announce(ctx context.Context, d saga.Decision) {
 func (e *Engine) follow(ctx context.Context, d saga.Decision) {
 	switch {
 	case len(d.Moves) > 0:
-		e.interrupt(d.Row.ID, errDisplaced)
+		e.interrupt(d.Row.ID, d.Row.Version-int64(len(d.Moves)), errDisplaced)
 	case d.KeepCommand && d.Row.Pending != nil:
-		e.interrupt(d.Row.ID, errInterrupted)
+		e.interrupt(d.Row.ID, d.Row.Version, errInterrupted)
 		return
 	}
 	if d.Row.Command != nil && !d.KeepCommand {
