@@ -27,6 +27,15 @@ import (
 	"github.com/mergeflow/mergeflow/internal/testkit/receiver"
 )
 
+// root is the module's folder.
+var root = func() string {
+	dir, err := filepath.Abs(filepath.Join("..", ".."))
+	if err != nil {
+		panic(err)
+	}
+	return dir
+}()
+
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
 		"mergeflow": func() { os.Exit(cli.Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) },
@@ -58,7 +67,7 @@ type serverKey struct{}
 // $INDEXER and $RECEIVER for the services that the harness starts.
 func scripts(t *testing.T, database func(testing.TB) map[string]any) {
 	testscript.Run(t, testscript.Params{
-		Dir:                filepath.Join("..", "..", "testdata", "script"),
+		Dir:                filepath.Join(root, "testdata", "script"),
 		RequireUniqueNames: true,
 		Setup: func(env *testscript.Env) error {
 			tb, ok := env.T().(testing.TB)
@@ -80,6 +89,7 @@ func scripts(t *testing.T, database func(testing.TB) map[string]any) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"status": status, "api": call, "filler": filler, "snapshot": snapshot, "index": index, "told": told, "field": field,
+			"quickstart": quickstart,
 		},
 	})
 }
@@ -255,4 +265,22 @@ func field(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("%s has no field %s", args[2], args[1])
 	}
 	ts.Setenv(args[0], fmt.Sprint(v))
+}
+
+// quickstart writes the commands of docs/quickstart.md as a shell script that
+// talks to this script's server.
+func quickstart(ts *testscript.TestScript, neg bool, args []string) {
+	need(ts, neg, args, 1, "quickstart FILE")
+	page, err := os.ReadFile(filepath.Join(root, "docs", "quickstart.md"))
+	ts.Check(err)
+	var steps strings.Builder
+	for line := range strings.Lines(string(page)) {
+		if step, ok := strings.CutPrefix(line, "$ "); ok {
+			steps.WriteString(strings.ReplaceAll(step, "http://127.0.0.1:8080", of(ts).app.URL()))
+		}
+	}
+	if steps.Len() == 0 {
+		ts.Fatalf("the page has no steps")
+	}
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(steps.String()), 0o600))
 }
