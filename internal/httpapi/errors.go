@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -34,10 +35,7 @@ const retryPause = 2 * time.Second
 // refuse is the one mapping from an error to an answer. What it can't name is
 // logged with its request id, and answered without a word about the inside.
 func (a *api) refuse(ctx context.Context, err error) *Error {
-	e := refusalOf(err)
-	if e == nil {
-		e = newError(http.StatusInternalServerError, codeInternal, "")
-	}
+	e := RefusalOf(err)
 	if e.Status >= 500 {
 		e.RequestID = requestIDOf(ctx)
 		a.Log.ErrorContext(ctx, "request failed", "request", e.RequestID, "status", e.Status, "error", err)
@@ -89,7 +87,7 @@ func forgeRefusal(f *forge.Error) *Error {
 	conflict := func(code string) *Error { return newError(http.StatusConflict, code, f.Detail) }
 	switch f.Kind {
 	case forge.KindInvalid:
-		return invalid(field(f.Field), f.Detail)
+		return invalid(f.Field, f.Detail)
 	case forge.KindNotFound:
 		return notFound(f.Detail)
 	case forge.KindExists:
@@ -117,23 +115,11 @@ func inBody(err error, otherwise string) error {
 	f, ok := errors.AsType[*forge.Error](err)
 	switch {
 	case ok && f.Kind == forge.KindNotFound:
-		name := field(f.Field)
-		if name == "" {
-			name = otherwise
-		}
-		return invalid(name, f.Detail)
+		return invalid(cmp.Or(f.Field, otherwise), f.Detail)
 	case !ok && errors.Is(err, store.ErrNotFound):
 		return invalid(otherwise, "there is none of that name")
 	}
 	return err
-}
-
-// field is the API's name of a forge's field.
-func field(name string) string {
-	if name == "project" {
-		return "repo"
-	}
-	return name
 }
 
 func newError(status int, code, detail string) *Error {
@@ -205,4 +191,13 @@ func texts[T ~string](in []T) []string {
 		out[i] = string(v)
 	}
 	return out
+}
+
+// RefusalOf is the answer that the API gives to an error, for pages: one that
+// nobody foresaw is a 500 without a word about the inside.
+func RefusalOf(err error) *Error {
+	if e := refusalOf(err); e != nil {
+		return e
+	}
+	return newError(http.StatusInternalServerError, codeInternal, "")
 }

@@ -107,18 +107,6 @@ func (a *api) listRepos(ctx context.Context, in *listReposIn) (*page[Repository]
 
 func (a *api) setStatus(ctx context.Context, in *statusIn) (*statusOut, error) {
 	b := in.Body
-	if !isCommit(in.SHA) {
-		return nil, invalid("sha", "must be a full commit id")
-	}
-	if err := names("context", []string{b.Context}); err != nil {
-		return nil, invalid("context", "must be one line of 1 to 255 characters")
-	}
-	if b.TargetURL != "" {
-		// Pages link to it, so it must not be a script.
-		if u, err := url.Parse(b.TargetURL); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-			return nil, invalid("targetUrl", "must be an http or https address")
-		}
-	}
 	err := a.Host.SetStatus(ctx, forge.Status{Project: in.Name, SHA: in.SHA, Context: b.Context, State: b.State, Description: b.Description, TargetURL: b.TargetURL})
 	if err != nil {
 		return nil, err
