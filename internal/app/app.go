@@ -25,6 +25,7 @@ import (
 	"github.com/mergeflow/mergeflow/internal/search"
 	"github.com/mergeflow/mergeflow/internal/store"
 	"github.com/mergeflow/mergeflow/internal/telemetry"
+	"github.com/mergeflow/mergeflow/internal/webui"
 )
 
 // Options are what an app is made of. Config is required.
@@ -170,11 +171,13 @@ func (a *App) wire(ctx context.Context) (http.Handler, error) {
 		return nil, err
 	}
 	pulls := &pull.Service{Store: a.store, Host: host, Forges: forges, Engine: a.engine}
-	return httpapi.New(httpapi.Options{
+	api := httpapi.Options{
 		Store: a.store, Engine: a.engine, Flows: Flows(), Pulls: pulls, Host: host, Index: index,
 		Git:     host.GitHandler("/git/", anybody),
 		Metrics: a.tele.Handler(), PublicURL: public, Version: a.o.Version, Log: log, Closing: a.closing,
-	})
+	}
+	api.Page = webui.New(api.Operations(), log)
+	return httpapi.New(api)
 }
 
 // anybody may read and write: only this machine reaches the server (permitted).

@@ -134,8 +134,3 @@ func short(sha string) string {
 	}
 	return sha
 }
-
-func firstLine(text string) string {
-	line, _, _ := strings.Cut(text, "\n")
-	return line
-}
