@@ -210,8 +210,12 @@ func (e *Engine) commitOutcome(rest context.Context, x *execution, out saga.Outc
 	}
 	next := r.Decision.Row.Command
 	if !r.Kept {
-		if next != nil && len(r.Decision.Moves) > 0 {
+		switch {
+		case next == nil:
+		case len(r.Decision.Moves) > 0:
 			e.Wake(rest)
+		default:
+			e.wakeHere() // the loop may be asleep until later than the next try
 		}
 		return nil
 	}

@@ -493,3 +493,18 @@ func TestSendRefusesWithWhatIsAllowed(t *testing.T) {
 	close(gate)
 	r.untilState(id, pull.Merged)
 }
+
+// A retry comes when it is due, not when the next poll happens to come.
+func TestARetryDoesNotWaitForThePoll(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	var tries atomic.Int32
+	r.steps[pull.CmdIndex] = engine.Step{Look: notDone, Perform: func(context.Context, engine.Run) saga.Outcome {
+		if tries.Add(1) < 3 {
+			return saga.FailWith(saga.Transient, "503", "")
+		}
+		return saga.Done("", nil)
+	}}
+	r.start(func(o *engine.Options) { o.Poll = time.Hour })
+	r.untilState(r.begin(), pull.Merged) // within the 20 s that until waits
+}
