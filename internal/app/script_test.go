@@ -24,6 +24,7 @@ import (
 	"github.com/mergeflow/mergeflow/internal/testkit/breakable"
 	"github.com/mergeflow/mergeflow/internal/testkit/indexer"
 	"github.com/mergeflow/mergeflow/internal/testkit/pg"
+	"github.com/mergeflow/mergeflow/internal/testkit/proxy"
 	"github.com/mergeflow/mergeflow/internal/testkit/receiver"
 )
 
@@ -57,6 +58,7 @@ type server struct {
 	app      *app.App
 	data     string
 	indexer  *indexer.Indexer
+	proxy    *proxy.Proxy // in front of the indexer, for scripts that name it
 	receiver *receiver.Receiver
 }
 
@@ -64,7 +66,8 @@ type serverKey struct{}
 
 // scripts runs testdata/script, each script against a server of its own. A
 // script that brings server.yaml has it as the server's configuration, with
-// $INDEXER and $RECEIVER for the services that the harness starts.
+// $INDEXER, $PROXY (a TCP proxy in front of the indexer) and $RECEIVER for the
+// services that the harness starts.
 func scripts(t *testing.T, database func(testing.TB) map[string]any) {
 	testscript.Run(t, testscript.Params{
 		Dir:                filepath.Join(root, "testdata", "script"),
@@ -89,7 +92,7 @@ func scripts(t *testing.T, database func(testing.TB) map[string]any) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"status": status, "api": call, "filler": filler, "snapshot": snapshot, "index": index, "told": told, "field": field,
-			"quickstart": quickstart,
+			"quickstart": quickstart, "wire": wire, "clock": clock,
 		},
 	})
 }
@@ -101,6 +104,7 @@ func start(tb testing.TB, work string, flags map[string]any) *server {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { _ = s.indexer.Close() })
+	s.proxy = proxy.New(tb, strings.TrimPrefix(s.indexer.URL(), "http://"))
 	if s.receiver, err = receiver.Start(); err != nil {
 		tb.Fatal(err)
 	}
@@ -115,7 +119,7 @@ func start(tb testing.TB, work string, flags map[string]any) *server {
 	if err != nil {
 		file = ""
 	} else if err := os.WriteFile(file, []byte(os.Expand(string(text), func(name string) string {
-		return map[string]string{"INDEXER": s.indexer.URL(), "RECEIVER": s.receiver.URL()}[name]
+		return map[string]string{"INDEXER": s.indexer.URL(), "PROXY": "http://" + s.proxy.Addr(), "RECEIVER": s.receiver.URL()}[name]
 	})), 0o600); err != nil {
 		tb.Fatal(err)
 	}
@@ -237,6 +241,35 @@ func snapshot(ts *testscript.TestScript, neg bool, args []string) {
 func index(ts *testscript.TestScript, neg bool, args []string) {
 	need(ts, neg, args, 1, "index ok|500|hang|…")
 	ts.Check(of(ts).indexer.Set(breakable.Mode(args[0])))
+}
+
+// wire makes the TCP proxy in front of the indexer pass, reset or hang.
+func wire(ts *testscript.TestScript, neg bool, args []string) {
+	need(ts, neg, args, 1, "wire pass|reset|hang|lose-answer")
+	mode, ok := map[string]proxy.Mode{"pass": proxy.Pass, "reset": proxy.Reset, "hang": proxy.Hang, "lose-answer": proxy.CloseAfterRequest}[args[0]]
+	if !ok {
+		ts.Fatalf("no mode %q", args[0])
+	}
+	of(ts).proxy.Set(mode)
+}
+
+// clock measures a way: "clock start", then "clock under 60s", which prints it.
+func clock(ts *testscript.TestScript, neg bool, args []string) {
+	need(ts, neg, args, 1, "clock start|under DURATION")
+	if args[0] == "start" {
+		ts.Setenv("CLOCK", time.Now().Format(time.RFC3339Nano))
+		return
+	}
+	need(ts, neg, args, 2, "clock under DURATION")
+	limit, err := time.ParseDuration(args[1])
+	ts.Check(err)
+	began, err := time.Parse(time.RFC3339Nano, ts.Getenv("CLOCK"))
+	ts.Check(err)
+	took := time.Since(began)
+	ts.Logf("took %s (limit %s)", took.Round(time.Millisecond), limit)
+	if took >= limit {
+		ts.Fatalf("took %s, the limit is %s", took, limit)
+	}
 }
 
 // told wants a watcher to have been told so often.
