@@ -44,7 +44,7 @@ func (s *Service) vote(l store.Locked, in incoming, who, reason string, settings
 	}
 	if spec, ok := Table.Spec(row.State); ok {
 		if _, awaited := spec.Edge(in.event); !awaited {
-			return store.Writes{}, &saga.Refusal{Flow: Table.Name, State: row.State, Event: in.event, Allowed: spec.Actions(), Err: saga.ErrIllegalTransition}
+			return store.Writes{}, &saga.Refusal{Flow: Table.Name, State: row.State, Event: in.event, Allowed: spec.Actions(row), Err: saga.ErrIllegalTransition}
 		}
 	}
 	local := who == LocalActor

@@ -96,9 +96,9 @@ var Table = &saga.Flow{
 			State: MergeFailed, Code: 20901, Kind: saga.Failed, Status: StatusMergeFailed, Phase: "ended",
 			On: []saga.Edge{
 				saga.On(saga.Retry, saga.FailedStep),
-				saga.On(saga.Found, Notifying),
-				saga.On(saga.Close, PullClosed),
-				saga.On(saga.Superseded, Superseded),
+				saga.Only(unmerged, saga.On(saga.Found, Notifying)),
+				saga.Only(unmerged, saga.On(saga.Close, PullClosed)),
+				saga.Only(unmerged, saga.On(saga.Superseded, Superseded)),
 			},
 			Explain: saga.Sentence{Summary: "{failedStep} failed: {error}"},
 			Hint:    "fix the cause, then retry: only the failed step runs again",
@@ -113,3 +113,9 @@ var Table = &saga.Flow{
 		},
 	},
 }
+
+// unmerged: what git has merged is neither closed nor begun anew, only carried on.
+var unmerged = saga.Guard{Name: "git has not merged", Holds: func(r saga.Row) bool {
+	d, err := dataOf(r)
+	return err == nil && d.MergeCommit == ""
+}}

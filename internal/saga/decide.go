@@ -76,7 +76,7 @@ func Decide(f *Flow, row Row, ev Event, s Settings) (Decision, error) {
 		return requeue(d, spec, ev, f, row)
 	}
 	edge, ok := edgeOf(spec, ev.Name)
-	if !ok {
+	if !ok || !edge.open(row) {
 		if alreadyUnderWay(row, spec, ev) {
 			return d, refuse(f, row, spec, ev, ErrAlreadyAdvanced)
 		}
@@ -106,7 +106,7 @@ func Decide(f *Flow, row Row, ev Event, s Settings) (Decision, error) {
 	// the new state still allows it. A proven merge beats it.
 	d.Row.Pending = nil
 	next, _ := f.Spec(d.Row.State)
-	if e, ok := edgeOf(next, pending.Name); ok {
+	if e, ok := edgeOf(next, pending.Name); ok && e.open(d.Row) {
 		p := *pending
 		p.At, p.Version = ev.At, 0
 		return d, move(f, &d, next, e, p, s)
@@ -166,7 +166,7 @@ func move(f *Flow, d *Decision, spec *Spec, edge Edge, ev Event, s Settings) err
 func applyEarly(f *Flow, d *Decision, spec *Spec, ev Event, s Settings) error {
 	for i, e := range d.Row.Early {
 		edge, ok := edgeOf(spec, e.Name)
-		if !ok {
+		if !ok || !edge.open(d.Row) {
 			continue
 		}
 		d.Row.Early = slices.Delete(slices.Clone(d.Row.Early), i, i+1)
@@ -382,16 +382,16 @@ func alreadyUnderWay(row Row, spec *Spec, ev Event) bool {
 func refuse(f *Flow, row Row, spec *Spec, ev Event, err error) error {
 	r := &Refusal{Flow: f.Name, State: row.State, Event: ev.Name, Err: err}
 	if spec != nil {
-		r.Allowed = spec.Actions()
+		r.Allowed = spec.Actions(row)
 	}
 	return r
 }
 
-// Actions are the events that an operator may send in a state.
-func (s *Spec) Actions() []Name {
+// Actions are the events that an operator may send to a saga in this state.
+func (s *Spec) Actions(row Row) []Name {
 	var out []Name
 	for _, e := range s.On {
-		if IsOperator(e.Event) || (e.Event == Fail && s.Kind != Running) {
+		if e.open(row) && (IsOperator(e.Event) || e.Event == Fail && s.Kind != Running) {
 			out = append(out, e.Event)
 		}
 	}

@@ -1,6 +1,7 @@
 package saga_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -31,6 +32,11 @@ func TestEveryStateExplainsItself(t *testing.T) {
 			if x.Summary == "" || strings.ContainsAny(x.Summary, "{}") {
 				t.Errorf("%s: summary %q", spec.State, x.Summary)
 			}
+			for _, n := range spec.Actions(row) {
+				if _, err := saga.Decide(f, row, saga.Event{Name: n, Actor: "ops", At: at}, saga.Settings{}); err != nil {
+					t.Errorf("%s offers %s, and the table refuses it: %v", spec.State, n, err)
+				}
+			}
 			if spec.Kind != saga.Running && spec.Kind != saga.Waiting {
 				continue
 			}
@@ -41,6 +47,20 @@ func TestEveryStateExplainsItself(t *testing.T) {
 				t.Errorf("%s: the deadline leads to %q", spec.State, x.OnDeadline)
 			}
 		}
+	}
+}
+
+// What git has merged can only be carried on.
+func TestActionsFollowTheRow(t *testing.T) {
+	t.Parallel()
+	row := pullRow(t, pull.MergeFailed)
+	spec, _ := pull.Table.Spec(pull.MergeFailed)
+	if got := spec.Actions(row); !slices.Equal(got, []saga.Name{saga.Retry, saga.Close}) {
+		t.Errorf("before the merge: %v", got)
+	}
+	row.Data = saga.Patch(map[string]string{"mergeCommit": "abc"})
+	if got := spec.Actions(row); !slices.Equal(got, []saga.Name{saga.Retry}) {
+		t.Errorf("after the merge: %v", got)
 	}
 }
 

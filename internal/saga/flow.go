@@ -158,6 +158,9 @@ const (
 type Edge struct {
 	Event Name
 	To    []Target
+	// If, where set, is the condition under which the edge is there at all: a
+	// merge that is done can't be closed.
+	If Guard
 	// Set is recorded in the saga's data when the edge is taken, before its
 	// guards and those of passing states behind it are asked.
 	Set map[string]string
@@ -240,6 +243,14 @@ func (s *Spec) Edges() []Edge {
 	}
 	return out
 }
+
+// Only puts a condition on an edge.
+func Only(g Guard, e Edge) Edge {
+	e.If = g
+	return e
+}
+
+func (e Edge) open(row Row) bool { return e.If.Holds == nil || e.If.Holds(row) }
 
 // IsOperator says whether an event is a person's, offered as an action.
 func IsOperator(n Name) bool {

@@ -15,7 +15,11 @@ func Table(f *Flow) string {
 		s := &f.States[i]
 		var moves []string
 		for _, e := range s.On {
-			moves = append(moves, string(e.Event)+" → "+targets(e.To))
+			move := string(e.Event) + " → " + targets(e.To)
+			if e.If.Name != "" {
+				move += " (only if " + e.If.Name + ")"
+			}
+			moves = append(moves, move)
 		}
 		fmt.Fprintf(&b, "| %s | %d | %s | %s | %s | %s | %s | %s | %s |\n",
 			s.State, s.Code, s.Kind, s.Status, s.Phase, command(s), strings.Join(moves, "; "), s.Fail, deadline(f, s))
