@@ -181,8 +181,8 @@ func (a *api) send(ctx context.Context, row saga.Row, event saga.Name, reason st
 		return saga.Decision{}, notAllowed(fmt.Sprintf("flow %s version %d is not known to this instance", row.Flow, row.FlowVersion), nil)
 	}
 	// Tables let a step fail its state; a person may only where it is offered.
-	if event == saga.Fail && !slices.Contains(spec.Actions(), saga.Fail) {
-		return saga.Decision{}, &saga.Refusal{Flow: row.Flow, State: row.State, Event: event, Allowed: spec.Actions(), Err: saga.ErrIllegalTransition}
+	if event == saga.Fail && !slices.Contains(spec.Actions(row), saga.Fail) {
+		return saga.Decision{}, &saga.Refusal{Flow: row.Flow, State: row.State, Event: event, Allowed: spec.Actions(row), Err: saga.ErrIllegalTransition}
 	}
 	if row.Flow == pull.Table.Name {
 		return a.Pulls.Operate(ctx, row, event, reason, actor)
