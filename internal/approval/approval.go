@@ -7,8 +7,6 @@ import (
 	"context"
 	"fmt"
 	"time"
-
-	"github.com/mergeflow/mergeflow/internal/store"
 )
 
 // Request is one approval request: one round of one operation. The id is the
@@ -23,10 +21,17 @@ type Request struct {
 	Project     string         `json:"project"`
 	Title       string         `json:"title"`
 	Description string         `json:"description"`
-	Files       []store.Input  `json:"files"`
+	Files       []File         `json:"files"`
 	Ext         map[string]any `json:"ext"` // ext.mrId is set when an MR exists
 	CallbackURL string         `json:"callbackUrl"`
 	ExpiresAt   time.Time      `json:"expiresAt"`
+}
+
+// File is one submitted file.
+type File struct {
+	Path    string `json:"path"`
+	Action  string `json:"action"`
+	Content string `json:"content,omitempty"`
 }
 
 // Decision is what an approver said.

@@ -8,6 +8,7 @@ import (
 	"github.com/mergeflow/mergeflow/internal/approval"
 	"github.com/mergeflow/mergeflow/internal/engine"
 	"github.com/mergeflow/mergeflow/internal/saga"
+	"github.com/mergeflow/mergeflow/internal/store"
 )
 
 // requestApproval sends the request of the current round, under the same id on
@@ -30,7 +31,7 @@ func (s *Steps) requestApproval(ctx context.Context, run engine.Run) saga.Outcom
 	r := approval.Request{
 		ApprovalID: id, OperationID: run.Row.ID, Round: round, Order: string(run.Row.Order),
 		Subject: run.Row.About.Subject, Target: run.Row.About.Target, Project: run.Row.About.Project, Title: run.Row.About.Title,
-		Description: d.Description, Files: inputs, Ext: maps.Clone(d.Ext), CallbackURL: s.CallbackURL,
+		Description: d.Description, Files: files(inputs), Ext: maps.Clone(d.Ext), CallbackURL: s.CallbackURL,
 		ExpiresAt: run.Row.WaitingSince.Add(spec.Deadline.After).UTC().Truncate(time.Second),
 	}
 	if d.MRIID != 0 {
@@ -43,6 +44,14 @@ func (s *Steps) requestApproval(ctx context.Context, run engine.Run) saga.Outcom
 		return approverFailed(err)
 	}
 	return saga.Moved(EvSent, "approval request sent", map[string]any{"round": round, "asked": d.content()})
+}
+
+func files(inputs []store.Input) []approval.File {
+	out := make([]approval.File, len(inputs))
+	for i, f := range inputs {
+		out[i] = approval.File(f)
+	}
+	return out
 }
 
 // decided asks the approver, where it can be asked. A question that fails

@@ -13,7 +13,6 @@ import (
 	"github.com/mergeflow/mergeflow/internal/approval"
 	"github.com/mergeflow/mergeflow/internal/approval/webhook"
 	"github.com/mergeflow/mergeflow/internal/outbound"
-	"github.com/mergeflow/mergeflow/internal/store"
 )
 
 // approver is a system outside that answers as it is told.
@@ -60,7 +59,7 @@ func rig(t *testing.T) (*approver, *webhook.Approver) {
 func TestSendIsSignedAndKeyedByRound(t *testing.T) {
 	t.Parallel()
 	a, w := rig(t)
-	r := approval.Request{ApprovalID: "a-1", OperationID: "o", Round: 1, Title: "t", Files: []store.Input{{Path: "x", Action: "upsert", Content: "1"}}, Ext: map[string]any{"ticket": "OPS-1"}}
+	r := approval.Request{ApprovalID: "a-1", OperationID: "o", Round: 1, Title: "t", Files: []approval.File{{Path: "x", Action: "upsert", Content: "1"}}, Ext: map[string]any{"ticket": "OPS-1"}}
 	if err := w.Send(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
