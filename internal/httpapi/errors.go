@@ -134,6 +134,14 @@ func invalid(field, message string) *Error {
 
 func notFound(detail string) *Error { return newError(http.StatusNotFound, codeNotFound, detail) }
 
+// missing names what the store doesn't have. A forge names it itself.
+func missing(err error, what string) error {
+	if _, named := errors.AsType[*forge.Error](err); !named && errors.Is(err, store.ErrNotFound) {
+		return notFound("there is no " + what)
+	}
+	return err
+}
+
 func notAllowed(detail string, allowed []saga.Name) *Error {
 	e := newError(http.StatusConflict, codeNotAllowedNow, detail)
 	e.Allowed = texts(allowed)

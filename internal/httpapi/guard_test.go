@@ -2,13 +2,16 @@ package httpapi_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/mergeflow/mergeflow/internal/httpapi"
 )
@@ -141,8 +144,16 @@ func TestTheWalkNamesThePlace(t *testing.T) {
 func FuzzCheckJSON(f *testing.F) {
 	f.Add([]byte(`{"a":[1,{"b":"c"}]}`))
 	f.Add([]byte("{\"\xff\":0}"))
+	f.Add([]byte(`{"a":"\u0000"}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		if e := httpapi.CheckJSON(body); e == nil && strings.ContainsRune(string(body), 0) {
+		if httpapi.CheckJSON(body) != nil {
+			return
+		}
+		var v map[string]any
+		if err := json.Unmarshal(body, &v); err != nil || !utf8.Valid(body) {
+			t.Fatalf("%q passed: %v", body, err)
+		}
+		if b, _ := json.Marshal(v); bytes.Contains(b, []byte(`\u0000`)) && !bytes.Contains(b, []byte(`\\u0000`)) {
 			t.Errorf("NUL in %q", body)
 		}
 	})

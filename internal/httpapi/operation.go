@@ -50,7 +50,8 @@ func (o *Operations) row(ctx context.Context, id string) (saga.Row, error) {
 	if !ok {
 		return saga.Row{}, notFound("there is no operation " + id)
 	}
-	return o.store.Saga(ctx, known)
+	row, err := o.store.Saga(ctx, known)
+	return row, missing(err, "operation "+id)
 }
 
 // List reads one page. A bad filter is an *Error that names its field.
@@ -159,7 +160,7 @@ func (o *Operations) Show(row saga.Row) Operation {
 		out.Explain = foreign(row)
 		return out
 	}
-	out.Status, out.Code, out.Phase, out.Actions = string(spec.Status), spec.Code, spec.Phase, texts(spec.Actions())
+	out.Status, out.Code, out.Phase, out.Actions = string(spec.Status), spec.Code, spec.Phase, texts(spec.Actions(row))
 	x := saga.Explain(flow, row, o.settings())
 	out.Explain = Explain{
 		Summary: x.Summary, WaitingFor: x.WaitingFor, Who: x.Who, Since: utc(x.Since), Deadline: utc(x.Deadline),

@@ -82,7 +82,7 @@ func (a *api) getPull(ctx context.Context, in *pullIn) (*pullOut, error) {
 		return nil, err
 	}
 	v, err := a.Pulls.View(ctx, id)
-	return &pullOut{showPull(v)}, err
+	return &pullOut{showPull(v)}, missing(err, "pull request "+id)
 }
 
 // viewers bounds how many pull requests of a page are asked of the forge at once.
@@ -128,7 +128,7 @@ func (a *api) mergePull(ctx context.Context, in *mergePullIn) (*acceptedOut, err
 	}
 	row, err := a.Pulls.Merge(ctx, id, in.Body.SHA, actor)
 	if err != nil {
-		return nil, err
+		return nil, missing(err, "pull request "+id)
 	}
 	return a.accepted(row), nil
 }
@@ -140,7 +140,7 @@ func (a *api) closePull(ctx context.Context, in *closePullIn) (*closedPullOut, e
 	}
 	v, err := a.Pulls.Close(ctx, id, in.Body.Reason, actor)
 	if err != nil {
-		return nil, err
+		return nil, missing(err, "pull request "+id)
 	}
 	out := &closedPullOut{Status: http.StatusOK, Body: showPull(v)}
 	if out.Body.Status != "closed" {
@@ -158,7 +158,7 @@ func (a *api) addWatchers(ctx context.Context, in *watchersIn) (*pullOut, error)
 		return nil, err
 	}
 	if _, err := a.Pulls.Store.Pull(ctx, id); err != nil {
-		return nil, err
+		return nil, missing(err, "pull request "+id)
 	}
 	if err := a.Store.AddWatchers(ctx, id, in.Body.Watchers); err != nil {
 		return nil, err

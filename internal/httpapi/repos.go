@@ -90,7 +90,7 @@ func names(field string, list []string) error {
 
 func (a *api) getRepo(ctx context.Context, in *repoIn) (*repoOut, error) {
 	r, err := a.Store.Repo(ctx, in.Name)
-	return &repoOut{a.showRepo(r)}, err
+	return &repoOut{a.showRepo(r)}, missing(err, "repository "+in.Name)
 }
 
 func (a *api) listRepos(ctx context.Context, in *listReposIn) (*page[Repository], error) {
