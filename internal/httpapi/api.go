@@ -106,6 +106,7 @@ func New(o Options) (http.Handler, error) {
 	mux := http.NewServeMux()
 	a := &api{Options: o, ops: o.Operations(), huma: humago.New(mux, humaConfig(o.Version))}
 	a.routes(mux)
+	openAnswers(a.huma.OpenAPI())
 	if a.document, err = json.Marshal(a.huma.OpenAPI()); err != nil {
 		return nil, fmt.Errorf("httpapi: OpenAPI document: %w", err)
 	}

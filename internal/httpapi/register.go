@@ -32,6 +32,28 @@ func humaConfig(version string) huma.Config {
 	return c
 }
 
+// openAnswers lets answers grow: huma closes every object, which is right for
+// bodies that come in, but a client made from the document must not break when
+// an answer gets another field.
+func openAnswers(doc *huma.OpenAPI) {
+	in := map[string]bool{}
+	for _, path := range doc.Paths {
+		if path.Post == nil || path.Post.RequestBody == nil {
+			continue
+		}
+		for _, content := range path.Post.RequestBody.Content {
+			in[content.Schema.Ref] = true
+		}
+	}
+	for name, schema := range doc.Components.Schemas.Map() {
+		if !in[schemaPrefix+name] {
+			schema.AdditionalProperties = nil
+		}
+	}
+}
+
+const schemaPrefix = "#/components/schemas/"
+
 // marshal encodes before it writes: a value that can't be encoded is a fault,
 // a reader that has gone away is not.
 func marshal(w io.Writer, v any) error {

@@ -237,9 +237,9 @@ type Error struct {
 	Status      int          `json:"status"`
 	Code        string       `json:"code" doc:"Stable, for programs"`
 	Detail      string       `json:"detail,omitempty"`
-	Errors      []FieldError `json:"errors,omitempty" doc:"For bad input: each bad field"`
+	Errors      []FieldError `json:"errors,omitempty" nullable:"false" doc:"For bad input: each bad field"`
 	OperationID string       `json:"operationId,omitempty" doc:"The operation that stands in the way"`
-	Allowed     []string     `json:"allowed,omitempty" doc:"What is allowed now"`
+	Allowed     []string     `json:"allowed,omitempty" nullable:"false" doc:"What is allowed now"`
 	RequestID   string       `json:"requestId,omitempty" doc:"Where the log tells more"`
 
 	retryAfter time.Duration
