@@ -42,11 +42,11 @@ func (s *Service) Close(ctx context.Context, pullID, reason, actor string) (View
 }
 
 // Operate sends an operator's event to a saga of this flow. What is refused is
-// a *saga.Refusal. A close of a failed saga looks at the forge first: what git
-// has merged can't be closed, and goes on instead.
+// a *saga.Refusal. A close looks at the forge first: what git has merged can't
+// be closed, and goes on instead.
 func (s *Service) Operate(ctx context.Context, row saga.Row, event saga.Name, reason, actor string) (saga.Decision, error) {
 	ev := saga.Event{Name: event, Actor: actor, Detail: reason}
-	if event == saga.Close && row.State == MergeFailed {
+	if event == saga.Close && closable(row.State) {
 		p, err := s.Store.Pull(ctx, row.AggregateID)
 		if err != nil {
 			return saga.Decision{}, err
@@ -61,15 +61,27 @@ func (s *Service) Operate(ctx context.Context, row saga.Row, event saga.Name, re
 		}
 		if d.MergeCommit != "" || mr.State == forge.Merged {
 			if d.MergeCommit == "" {
-				if _, err := s.foundMerged(ctx, row.ID, mr); err != nil && !errors.Is(err, saga.ErrAlreadyAdvanced) {
+				// While it is merging its own step finds the merge.
+				if _, err := s.foundMerged(ctx, row.ID, mr); err != nil && !errors.Is(err, saga.ErrAlreadyAdvanced) && !errors.Is(err, saga.ErrIllegalTransition) {
 					return saga.Decision{}, err
 				}
 			}
 			return saga.Decision{}, &Refusal{Code: CodeRetryInstead, Detail: "git has merged; what is merged can't be closed", OperationID: row.ID}
 		}
-		ev.Version = row.Version // nothing may have begun since the look
+		if row.State == MergeFailed {
+			ev.Version = row.Version // nothing may have begun since the look
+		}
 	}
 	return s.Engine.Send(ctx, row.ID, ev)
+}
+
+func closable(state saga.State) bool {
+	spec, ok := Table.Spec(state)
+	if !ok {
+		return false
+	}
+	_, ok = spec.Edge(saga.Close)
+	return ok
 }
 
 func (s *Service) look(ctx context.Context, p store.Pull) (forge.MergeRequest, error) {

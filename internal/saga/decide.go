@@ -83,15 +83,23 @@ func Decide(f *Flow, row Row, ev Event, s Settings) (Decision, error) {
 		return d, refuse(f, row, spec, ev, ErrIllegalTransition)
 	}
 
-	// One actor at a time: an operator's event that meets a worker waits for it.
-	if !ev.Step && interrupts(ev.Name) && row.Command.Leased(ev.At) {
+	// One actor at a time: an operator's event that meets a worker waits for
+	// it; where a worker may have acted and is gone, for a look at what it did.
+	if !ev.Step && interrupts(ev.Name) && row.Command.begun(ev.At) {
 		if row.Pending != nil {
 			return d, refuse(f, row, spec, ev, ErrAlreadyAdvanced)
 		}
 		p := ev
 		p.Version = 0
 		d.Row.Pending, d.KeepCommand = &p, true
-		d.Notes = []Note{{Event: ev.Name, Actor: ev.Actor, Detail: "waits for the running step to stop: " + ev.Detail}}
+		waits := "waits for the running step to stop: "
+		if !row.Command.Leased(ev.At) {
+			c := *row.Command
+			c.AvailableAt = earlier(c.AvailableAt, ev.At)
+			d.Row.Command, d.KeepCommand = &c, false
+			waits = "waits for a look at what the last attempt did: "
+		}
+		d.Notes = []Note{{Event: ev.Name, Actor: ev.Actor, Detail: waits + ev.Detail}}
 		return d, nil
 	}
 
@@ -106,6 +114,12 @@ func Decide(f *Flow, row Row, ev Event, s Settings) (Decision, error) {
 	// the new state still allows it. A proven merge beats it.
 	d.Row.Pending = nil
 	next, _ := f.Spec(d.Row.State)
+	if fail := d.Row.Failure; next.Kind == Failed && fail != nil && fail.Kind == UnknownOutcome {
+		// Nobody could see whether the step took effect: nothing is closed over it.
+		d.Notes = append(d.Notes, Note{Event: pending.Name, Actor: pending.Actor,
+			Detail: "was not applied: what the step did is not known; ask again when it can be seen"})
+		return d, nil
+	}
 	if e, ok := edgeOf(next, pending.Name); ok && e.open(d.Row) {
 		p := *pending
 		p.At, p.Version = ev.At, 0
@@ -142,7 +156,7 @@ func move(f *Flow, d *Decision, spec *Spec, edge Edge, ev Event, s Settings) err
 		}
 		settleFailure(&d.Row, spec, target, ev)
 		d.Row.Version++
-		d.Moves = append(d.Moves, Move{Seq: d.Row.Version, Event: ev.Name, From: spec.State, To: to, Actor: or(ev.Actor, ActorEngine), Detail: detailOf(ev)})
+		d.Moves = append(d.Moves, Move{Seq: d.Row.Version, Event: ev.Name, From: spec.State, To: to, Actor: or(ev.Actor, ActorEngine), Detail: Clean(detailOf(ev), 2000)})
 		d.Row.State, d.Row.WaitingSince, d.Row.UpdatedAt = to, ev.At, ev.At
 		d.Row.Pending = nil
 		if target.Kind != Passing {

@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"pgregory.net/rapid"
 
@@ -258,12 +260,50 @@ func TestCloseWaitsForTheWorker(t *testing.T) {
 			t.Errorf("%+v", m.Row.Command)
 		}
 	})
-	t.Run("unleased it is applied at once", func(t *testing.T) {
+	t.Run("before the first attempt it is applied at once", func(t *testing.T) {
 		free := pullRow(t, pull.Merging)
+		free.Command.Attempt = 0
 		if m := must(t, free, saga.Event{Name: saga.Close, Actor: "ann"}); m.Row.State != pull.PullClosed {
 			t.Errorf("%+v", m)
 		}
 	})
+}
+
+// A worker that is gone may have merged: a close waits for a look, which is due at once.
+func TestCloseWaitsForALookWhereAWorkerIsGone(t *testing.T) {
+	t.Parallel()
+	gone := map[string]func(*saga.CommandRow){
+		"its lease has ended":     func(c *saga.CommandRow) { c.LeaseToken, c.LeaseUntil = "tok", at.Add(-time.Second) },
+		"its answer was lost":     func(c *saga.CommandRow) { c.Attempt, c.Unclear = 0, true },
+		"it is tried again later": func(c *saga.CommandRow) { c.AvailableAt = at.Add(time.Hour) },
+	}
+	for name, change := range gone {
+		row := pullRow(t, pull.Merging)
+		change(row.Command)
+		d := must(t, row, saga.Event{Name: saga.Close, Actor: "ann"})
+		if d.Row.Pending == nil || d.KeepCommand || len(d.Moves) != 0 || d.Row.Command.AvailableAt.After(at) {
+			t.Errorf("%s: %+v with %+v", name, d, d.Row.Command)
+		}
+	}
+}
+
+func TestPendingCloseIsNotAppliedWhereTheOutcomeStaysUnknown(t *testing.T) {
+	t.Parallel()
+	row := pullRow(t, pull.Merging)
+	row.Pending = &saga.Event{Name: saga.Close, Actor: "ann"}
+	d := must(t, row, saga.Event{Name: saga.DeadlineUp, Step: true, Detail: "the forge is down"})
+	if d.Row.State != pull.MergeFailed || d.Row.Pending != nil || len(d.Notes) != 1 || d.Notes[0].Event != saga.Close {
+		t.Errorf("%+v", d)
+	}
+}
+
+// The history must take what a remote side says, whatever it is.
+func TestHistoryHoldsNoTextThatADatabaseRefuses(t *testing.T) {
+	t.Parallel()
+	d := must(t, pullRow(t, pull.Merging), saga.Event{Name: saga.Fail, Step: true, Failure: &saga.Failure{Kind: saga.Deterministic, Error: "no\x00 \xff"}})
+	if got := d.Moves[0].Detail; strings.Contains(got, "\x00") || !utf8.ValidString(got) {
+		t.Errorf("history detail %q", got)
+	}
 }
 
 // An event that pulls the row from under a worker leaves a successor that is

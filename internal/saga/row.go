@@ -59,6 +59,12 @@ func (c *CommandRow) Leased(now time.Time) bool {
 	return c != nil && c.LeaseUntil.After(now)
 }
 
+// begun says whether an execution may have acted: one that holds the command
+// at that time, or one whose outcome never came.
+func (c *CommandRow) begun(now time.Time) bool {
+	return c != nil && (c.Leased(now) || c.Attempt > 0 || c.Unclear)
+}
+
 // Failure is why a saga stands in a failed state, or stood there before the
 // retry that is now under way.
 type Failure struct {
