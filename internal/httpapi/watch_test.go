@@ -32,11 +32,12 @@ func (f *fixture) frames(path string, header ...string) (<-chan frame, *http.Res
 		f.t.Fatal(err)
 	}
 	f.t.Cleanup(func() { _ = resp.Body.Close() })
-	out := make(chan frame, 100)
+	out := make(chan frame, 1000)
 	go func() {
 		defer close(out)
 		var fr frame
-		for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
+		lines := bufio.NewScanner(resp.Body)
+		for lines.Scan() {
 			name, value, _ := strings.Cut(lines.Text(), ":")
 			switch value = strings.TrimPrefix(value, " "); {
 			case name == "event":
@@ -48,9 +49,16 @@ func (f *fixture) frames(path string, header ...string) (<-chan frame, *http.Res
 			case lines.Text() == ":":
 				fr.comment = ":"
 			case lines.Text() == "":
-				out <- fr
+				select {
+				case out <- fr:
+				case <-ctx.Done():
+					return
+				}
 				fr = frame{}
 			}
+		}
+		if lines.Err() != nil {
+			out <- frame{event: "cut off"} // it did not end by itself
 		}
 	}()
 	return out, resp
@@ -135,6 +143,9 @@ func TestStreamSendsHeadersAndHeartbeatsWhileNothingHappens(t *testing.T) {
 	id := f.stuckMerge()
 	events, _ := f.frames("/v1/operations/"+id+"/watch", "Last-Event-ID", "4.0")
 	for fr := range events {
+		if fr.event == "cut off" {
+			break
+		}
 		if fr.comment != "" {
 			return
 		}
@@ -170,6 +181,9 @@ func TestStreamEndsWhenTheServerCloses(t *testing.T) {
 	for fr := range events {
 		if fr.event == "operation" && strings.Contains(fr.data, "MERGED") {
 			t.Error("the operation was not to end")
+		}
+		if fr.event == "cut off" {
+			t.Error("the stream goes on")
 		}
 	}
 }
