@@ -114,7 +114,7 @@ func Decide(f *Flow, row Row, ev Event, s Settings) (Decision, error) {
 	// the new state still allows it. A proven merge beats it.
 	d.Row.Pending = nil
 	next, _ := f.Spec(d.Row.State)
-	if fail := d.Row.Failure; next.Kind == Failed && fail != nil && fail.Kind == UnknownOutcome {
+	if fail := d.Row.Failure; next.Kind == Failed && (ev.Name == DeadlineUp || fail != nil && fail.Kind == UnknownOutcome) {
 		// Nobody could see whether the step took effect: nothing is closed over it.
 		d.Notes = append(d.Notes, Note{Event: pending.Name, Actor: pending.Actor,
 			Detail: "was not applied: what the step did is not known; ask again when it can be seen"})
@@ -343,9 +343,6 @@ func requeue(d Decision, spec *Spec, ev Event, f *Flow, row Row) (Decision, erro
 	c.AvailableAt, c.LeaseUntil = ev.At.Add(q.After), time.Time{}
 	if !c.DeadlineAt.IsZero() && c.AvailableAt.After(c.DeadlineAt) {
 		c.AvailableAt = c.DeadlineAt // the last look is at the deadline, not after it
-	}
-	if row.Pending != nil {
-		c.AvailableAt = ev.At // a person waits: look at once
 	}
 	data, err := MergeData(row.Data, ev.Data)
 	if err != nil {

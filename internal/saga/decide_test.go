@@ -254,12 +254,6 @@ func TestCloseWaitsForTheWorker(t *testing.T) {
 			t.Errorf("%+v", m)
 		}
 	})
-	t.Run("not yet makes the next look due at once", func(t *testing.T) {
-		m := must(t, d.Row, saga.Event{Step: true, Requeue: &saga.Requeue{After: time.Hour}})
-		if m.Row.Pending == nil || !m.Row.Command.AvailableAt.Equal(at) {
-			t.Errorf("%+v", m.Row.Command)
-		}
-	})
 	t.Run("before the first attempt it is applied at once", func(t *testing.T) {
 		free := pullRow(t, pull.Merging)
 		free.Command.Attempt = 0

@@ -156,13 +156,13 @@ func Settle(f *Flow, row Row, o Outcome, x Execution, s Settings) Event {
 		if o.event != "" {
 			return failed(ev, o)
 		}
-		if selfCheck {
-			break
+		if selfCheck || row.Pending != nil {
+			break // what a person asked needs a look that proves what there is
 		}
 		if o.failure.Kind != Transient {
 			return failed(ev, o)
 		}
-		if x.Overdue || row.Pending != nil {
+		if x.Overdue {
 			break
 		}
 		if c.Attempt >= s.AttemptLimit() {
@@ -219,10 +219,17 @@ func Settle(f *Flow, row Row, o Outcome, x Execution, s Settings) Event {
 	}
 	q.Checks++
 	q.Attempt = max(0, c.Attempt-1) // a look is no attempt
-	q.Unclear = c.Unclear && !notDone
+	q.Unclear = (c.Unclear || o.kind == outcomeUnclear) && !notDone
 	q.After = o.after
 	if q.After <= 0 {
 		q.After = s.PollOf(spec).After(q.Checks)
+	}
+	switch {
+	case row.Pending == nil:
+	case o.kind == outcomeUnclear:
+		q.After = 0 // a step was stopped for a person who waits: look at once
+	default:
+		q.After = min(q.After, s.PollOf(spec).After(1))
 	}
 	if o.kind == outcomeFailed {
 		q.Evidence = Clean(o.failure.Error, 500)

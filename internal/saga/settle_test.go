@@ -108,9 +108,15 @@ func TestPendingCloseIsAppliedByALookThatFoundNothing(t *testing.T) {
 	if ev := settle(row, saga.NotDone("open"), saga.Execution{}); ev.Name != saga.Close || ev.Actor != "ann" || !ev.Step {
 		t.Errorf("%+v", ev)
 	}
-	for _, o := range []saga.Outcome{saga.Unclear("timeout"), saga.NotYet("locked"), saga.FailWith(saga.Transient, "503", "")} {
-		if ev := settle(row, o, saga.Execution{}); ev.Requeue == nil {
+	for _, o := range []saga.Outcome{saga.Unclear("timeout"), saga.NotYet("locked"), saga.FailWith(saga.Transient, "503", ""), saga.FailWith(saga.Deterministic, "403", "")} {
+		ev := settle(row, o, saga.Execution{})
+		if ev.Requeue == nil {
 			t.Errorf("%s proves nothing, so the close still waits: %+v", o, ev)
+			continue
+		}
+		// At once after a step that was stopped for it, else paced: a forge that is down is not asked in a circle.
+		if stopped := o.Label() == "unclear"; stopped != (ev.Requeue.After == 0) || stopped != ev.Requeue.Unclear || ev.Requeue.After > time.Second {
+			t.Errorf("%s: the look comes after %s, outcome unknown %t", o, ev.Requeue.After, ev.Requeue.Unclear)
 		}
 	}
 	if ev := settle(row, saga.Done("merged", nil), saga.Execution{}); ev.Name != saga.OK {
