@@ -141,10 +141,15 @@ func TestOneOperation(t *testing.T) {
 	failed := row(1, pull.MergeFailed, "A warmer greeting")
 	failed.Failure = &saga.Failure{Step: pull.Indexing, Kind: saga.Transient, Error: "closed", Hint: "retry it"}
 	code, _, body := page(t, &sagas{rows: []saga.Row{failed}}, "/operations/"+failed.ID)
-	for _, want := range []string{"<title>A warmer greeting", "!7 from <code>warmer</code>", "merged as <code>bbbbbbbbbb</code>", "(transient): closed", "retry it", "<code>retry</code>, <code>close</code>"} {
+	for _, want := range []string{"<title>A warmer greeting", "!7 from <code>warmer</code>", "merged as <code>bbbbbbbbbb</code>", "(transient): closed", "retry it", "Possible now</dt><dd><code>retry</code></dd>"} {
 		if code != 200 || !strings.Contains(body, want) {
 			t.Errorf("%d, %q is missing in\n%s", code, want, body)
 		}
+	}
+	unmerged := row(3, pull.MergeFailed, "Conflict")
+	unmerged.Data = nil
+	if _, _, body = page(t, &sagas{rows: []saga.Row{unmerged}}, "/operations/"+unmerged.ID); !strings.Contains(body, "<code>retry</code>, <code>close</code>") {
+		t.Errorf("what git has not merged can be closed:\n%s", body)
 	}
 	running := row(2, pull.Indexing, "Going on")
 	running.Command = &saga.CommandRow{Attempt: 2, Evidence: "503", DeadlineAt: noon, AvailableAt: noon}
