@@ -147,7 +147,7 @@ func TestOneOperation(t *testing.T) {
 		}
 	}
 	unmerged := row(3, pull.MergeFailed, "Conflict")
-	unmerged.Data = nil
+	unmerged.Data = saga.Patch(pull.Data{IID: 8, Source: "colder"})
 	if _, _, body = page(t, &sagas{rows: []saga.Row{unmerged}}, "/operations/"+unmerged.ID); !strings.Contains(body, "<code>retry</code>, <code>close</code>") {
 		t.Errorf("what git has not merged can be closed:\n%s", body)
 	}
