@@ -96,41 +96,54 @@ func (db *DB) Claim(ctx context.Context, in store.Claim) ([]store.Claimed, error
 	if in.OverdueOnly {
 		sql = claimOverdue
 	}
-	var out []store.Claimed
-	err := db.inTx(ctx, func(tx pgx.Tx) error {
-		out = nil
-		rows, err := tx.Query(ctx, sql, types, caps, deadlines, looks, in.Max, in.Queued.Microseconds(), in.Lease.Microseconds())
-		if err != nil {
-			return err
-		}
-		overdue := map[string]bool{}
-		var ids []pgtype.UUID
+	out, err := db.claim(ctx, sql, types, caps, deadlines, looks, in.Max, in.Queued.Microseconds(), in.Lease.Microseconds())
+	return out, wrap("claim", err)
+}
+
+// claim is two round trips. Where the answer to its COMMIT is lost, the leases
+// may be taken; nobody works under them and they end by themselves.
+func (db *DB) claim(ctx context.Context, sql string, args ...any) (out []store.Claimed, err error) {
+	conn, err := db.pool.Acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Release() // a connection that is still in a transaction is closed by it
+
+	var ids []pgtype.UUID
+	overdue := map[string]bool{}
+	var at time.Time
+	b := &pgx.Batch{}
+	b.Queue("BEGIN")
+	b.Queue(sql, args...).Query(func(rows pgx.Rows) error {
 		var id pgtype.UUID
 		var late bool
-		var at time.Time
-		if _, err := pgx.ForEachRow(rows, []any{&id, &late, &at}, func() error {
+		_, err := pgx.ForEachRow(rows, []any{&id, &late, &at}, func() error {
 			ids, overdue[textOf(id)] = append(ids, id), late
 			return nil
-		}); err != nil || len(ids) == 0 {
-			return err
-		}
-		rows, err = tx.Query(ctx, `SELECT `+sagaColumns+`, `+commandColumns+`
-			FROM saga_instances s JOIN outbox_events o USING (saga_id) WHERE saga_id = ANY($1) ORDER BY o.available_at`, ids)
-		if err != nil {
-			return err
-		}
-		out, err = pgx.CollectRows(rows, func(r pgx.CollectableRow) (store.Claimed, error) {
-			row, err := scanWhole(r)
-			if err != nil {
-				return store.Claimed{}, err
-			}
-			return store.Claimed{Row: row, Lease: store.Lease{SagaID: row.ID, Token: row.Command.LeaseToken},
-				Overdue: overdue[row.ID], Now: at.UTC()}, nil
 		})
 		return err
 	})
-	if err != nil {
-		return nil, wrap("claim", err)
+	if err := db.send(ctx, conn, b); err != nil {
+		return nil, err
+	}
+	b = &pgx.Batch{}
+	if len(ids) > 0 {
+		b.Queue(`SELECT `+sagaColumns+`, `+commandColumns+` FROM saga_instances s JOIN outbox_events o USING (saga_id)
+			WHERE saga_id = ANY($1) ORDER BY o.available_at, saga_id`, ids).Query(func(rows pgx.Rows) (err error) {
+			out, err = pgx.CollectRows(rows, func(r pgx.CollectableRow) (store.Claimed, error) {
+				row, err := scanWhole(r)
+				if err != nil {
+					return store.Claimed{}, err
+				}
+				return store.Claimed{Row: row, Lease: store.Lease{SagaID: row.ID, Token: row.Command.LeaseToken},
+					Overdue: overdue[row.ID], Now: at.UTC()}, nil
+			})
+			return err
+		})
+	}
+	b.Queue("COMMIT")
+	if err := db.send(ctx, conn, b); err != nil {
+		return nil, err
 	}
 	return out, nil
 }

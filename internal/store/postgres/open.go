@@ -41,6 +41,8 @@ type DB struct {
 	id     string        // tells our own wake-ups from others'
 	turn   atomic.Uint32 // which kind a claim asks first
 	wake   waker
+	// patience bounds the look for the outcome of a commit whose answer was lost.
+	patience time.Duration
 }
 
 var _ store.Store = (*DB)(nil)
@@ -79,7 +81,7 @@ func Open(ctx context.Context, o Options) (*DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open PostgreSQL: %w", err)
 	}
-	db := &DB{pool: pool, notify: o.Notify, id: uuid.NewString()}
+	db := &DB{pool: pool, notify: o.Notify, id: uuid.NewString(), patience: 10 * time.Second}
 	if err := db.Ping(ctx); err != nil {
 		pool.Close()
 		return nil, err

@@ -2,13 +2,9 @@ package postgres
 
 import (
 	"context"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 )
-
-// settleLimit bounds the look for the outcome of a commit whose answer was lost.
-const settleLimit = 10 * time.Second
 
 // settle learns whether a transaction committed whose connection was lost at
 // COMMIT. It waits for the lock that the lost transaction held: its server
@@ -20,7 +16,7 @@ func (db *DB) settle(ctx context.Context, w witness) (committed bool, err error)
 	if w.rank == byNothing {
 		return false, nil
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleLimit)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), db.patience)
 	defer cancel()
 	for try := 0; ; try++ {
 		err = db.inTx(ctx, func(tx pgx.Tx) error {

@@ -19,6 +19,7 @@ type wire struct {
 
 	mu     sync.Mutex
 	ended  bool
+	lonely bool // no further connection gets through
 	open   map[net.Conn]bool
 	cut    *cut
 	onward sync.WaitGroup
@@ -76,7 +77,7 @@ func (w *wire) carry(client net.Conn) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.ended {
+	if w.ended || w.lonely {
 		client.Close()
 		server.Close()
 		return
@@ -90,14 +91,21 @@ func (w *wire) copy(to, from net.Conn, asked bool) {
 	defer to.Close()
 	defer from.Close()
 	buf := make([]byte, 1<<16)
-	for {
+	for leaving := (*cut)(nil); ; {
 		n, err := from.Read(buf)
 		if n > 0 {
-			c := w.cutFor(buf[:n], asked)
+			c := leaving
+			if c == nil {
+				c = w.cutFor(buf[:n], asked)
+			}
 			if c == nil || !c.withheld {
 				if _, err := to.Write(buf[:n]); err != nil {
 					return
 				}
+			}
+			if c != nil && asked && !c.withheld && !bytes.HasSuffix(buf[:n], endOfRequest) {
+				leaving = c
+				continue
 			}
 			if c != nil {
 				// The answer's way ends too, whatever the server still says.
@@ -113,6 +121,9 @@ func (w *wire) copy(to, from net.Conn, asked bool) {
 		}
 	}
 }
+
+// endOfRequest is the protocol's Sync message.
+var endOfRequest = []byte{'S', 0, 0, 0, 4}
 
 func (w *wire) cutFor(b []byte, asked bool) *cut {
 	w.mu.Lock()
@@ -143,5 +154,9 @@ func (w *wire) loseRequest(text string) <-chan struct{} {
 	return w.arm(&cut{text: text, asked: true, withheld: true})
 }
 
-// askAndLeave breaks the connection as soon as the server has been asked.
-func (w *wire) askAndLeave(text string) <-chan struct{} { return w.arm(&cut{text: text, asked: true}) }
+// refuseOthers lets no connection through beside those that are open.
+func (w *wire) refuseOthers() {
+	w.mu.Lock()
+	w.lonely = true
+	w.mu.Unlock()
+}

@@ -76,7 +76,11 @@ func (s *session) answer(l store.Locked, w store.Writes, alone bool) (store.Resu
 	refused := func(err error) store.Result {
 		return store.Result{Err: wrap("saga "+l.Row.ID, err)}
 	}
-	kept := l.Held && keep(&w, l.Now)
+	var m marks
+	kept := false
+	if l.Held {
+		m, kept = keep(&w, l.Now)
+	}
 	if err := check(l.Row, w); err != nil {
 		return refused(err), nil
 	}
@@ -85,7 +89,7 @@ func (s *session) answer(l store.Locked, w store.Writes, alone bool) (store.Resu
 			return store.Result{}, err
 		}
 	}
-	if err := s.put(l, w); err != nil {
+	if err := s.put(l, w, m); err != nil {
 		if !isRefusal(err) {
 			return store.Result{}, err
 		}
@@ -113,21 +117,12 @@ func (s *session) answer(l store.Locked, w store.Writes, alone bool) (store.Resu
 }
 
 // keep leases the next command at its birth where it is due and in time.
-func keep(w *store.Writes, now time.Time) bool {
-	c, k := w.Decision.Row.Command, w.Keep
-	if k == nil || c == nil || w.Decision.KeepCommand || c.AvailableAt.After(now) || overdue(c, now, 0) {
-		return false
+func keep(w *store.Writes, now time.Time) (marks, bool) {
+	r, k := &w.Decision.Row, w.Keep
+	if k == nil || r.Command == nil || w.Decision.KeepCommand || r.Command.AvailableAt.After(now) || overdue(r.Command, now, 0) {
+		return marks{}, false
 	}
-	leased := *c
-	leased.LeaseToken, leased.LeaseUntil, leased.HeldFor = k.Token, now.Add(k.Lease), ""
-	if !k.Look && w.Decision.Row.Pending == nil {
-		leased.Attempt++
-	}
-	if leased.DeadlineAt.IsZero() && k.Deadline > 0 {
-		leased.DeadlineAt = now.Add(k.Deadline)
-	}
-	w.Decision.Row.Command = &leased
-	return true
+	return grant(r, store.Lease{SagaID: r.ID, Token: k.Token}, now.Add(k.Lease), k.Look, now, k.Deadline), true
 }
 
 // check finds what must not be written before anything is.
@@ -174,8 +169,9 @@ func checkOutward(o store.Outward) error {
 	return checkText("a pull request", o.Pull.Status, o.Pull.MergeCommit)
 }
 
-// put writes all that a decision holds.
-func (s *session) put(l store.Locked, w store.Writes) error {
+// put writes all that a decision holds. marks belong to a lease that the next
+// command is born with.
+func (s *session) put(l store.Locked, w store.Writes, m marks) error {
 	d := w.Decision
 	if err := s.putSaga(l.Row, d); err != nil {
 		return err
@@ -184,7 +180,7 @@ func (s *session) put(l store.Locked, w store.Writes) error {
 		return err
 	}
 	if !d.KeepCommand {
-		if err := s.putCommand(l.Row, d.Row.Command); err != nil {
+		if err := s.putCommand(l.Row, d.Row.Command, m); err != nil {
 			return err
 		}
 	}
@@ -250,7 +246,7 @@ INSERT INTO saga_notes (saga_id, seq, event, actor, detail, at) VALUES (?, ?, ?,
 }
 
 // putCommand replaces the saga's one command; nil takes it away.
-func (s *session) putCommand(old saga.Row, c *saga.CommandRow) error {
+func (s *session) putCommand(old saga.Row, c *saga.CommandRow, m marks) error {
 	if c == nil {
 		if old.Command == nil {
 			return nil
@@ -264,10 +260,11 @@ func (s *session) putCommand(old saga.Row, c *saga.CommandRow) error {
 	}
 	_, err := s.exec(`
 INSERT OR REPLACE INTO outbox_events
-    (saga_id, type, available_at, queued_since, deadline_at, attempt, checks, unclear, evidence, lease_token, lease_until, held_for)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+    (saga_id, type, available_at, queued_since, deadline_at, attempt, checks, unclear, evidence, lease_token, lease_until, held_for,
+     counted, dated)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 		old.ID, c.Type, micros(c.AvailableAt), micros(c.QueuedSince), micros(c.DeadlineAt), c.Attempt, c.Checks, c.Unclear, c.Evidence,
-		token, micros(c.LeaseUntil), null(c.HeldFor))
+		token, micros(c.LeaseUntil), null(c.HeldFor), m.counted, m.dated)
 	return err
 }
 

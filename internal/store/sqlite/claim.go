@@ -47,8 +47,8 @@ func (db *DB) Claim(ctx context.Context, in store.Claim) ([]store.Claimed, error
 			if !ok {
 				continue // a command without its saga: nobody can perform it
 			}
-			claimed := lease(row, in, *c.kind, now)
-			if err := s.putLease(claimed.Row); err != nil {
+			claimed, m := claim(row, in, *c.kind, now)
+			if err := s.putLease(claimed.Row, m); err != nil {
 				return err
 			}
 			out = append(out, claimed)
@@ -61,21 +61,40 @@ func (db *DB) Claim(ctx context.Context, in store.Claim) ([]store.Claimed, error
 	return out, nil
 }
 
-// lease is the pure part of a claim. A claim of an overdue command, or of one
-// with a person's event waiting, is a look and no attempt. One that waited too
-// long in the queue keeps its deadline empty: that tells it from the others.
-func lease(row saga.Row, in store.Claim, k store.ClaimKind, now time.Time) store.Claimed {
-	c := *row.Command
-	late := overdue(&c, now, in.Queued)
-	if !late && !k.Look && row.Pending == nil {
+// claim is the pure part of Claim. A claim of an overdue command is a look and
+// no attempt. One that waited too long in the queue keeps its deadline empty:
+// that tells it from the others.
+func claim(row saga.Row, in store.Claim, k store.ClaimKind, now time.Time) (store.Claimed, marks) {
+	late := overdue(row.Command, now, in.Queued)
+	deadline := k.Deadline
+	if late {
+		deadline = 0
+	}
+	l := store.Lease{SagaID: row.ID, Token: uuid.NewString()}
+	m := grant(&row, l, now.Add(in.Lease), k.Look || late, now, deadline)
+	return store.Claimed{Row: row, Lease: l, Overdue: late, Now: now}, m
+}
+
+// marks say what a lease's beginning did to the command, for Release to undo.
+type marks struct {
+	counted bool // the attempt
+	dated   bool // the deadline
+}
+
+// grant leases a copy of the row's command. With a person's event waiting it is
+// a look. The deadline starts with the first lease; 0 leaves it as it is.
+func grant(r *saga.Row, l store.Lease, until time.Time, look bool, now time.Time, deadline time.Duration) marks {
+	c := *r.Command
+	m := marks{counted: !look && r.Pending == nil, dated: c.DeadlineAt.IsZero() && deadline > 0}
+	if m.counted {
 		c.Attempt++
 	}
-	if !late && c.DeadlineAt.IsZero() && k.Deadline > 0 {
-		c.DeadlineAt = now.Add(k.Deadline)
+	if m.dated {
+		c.DeadlineAt = now.Add(deadline)
 	}
-	c.LeaseToken, c.LeaseUntil, c.HeldFor = uuid.NewString(), now.Add(in.Lease), ""
-	row.Command = &c
-	return store.Claimed{Row: row, Lease: store.Lease{SagaID: row.ID, Token: c.LeaseToken}, Overdue: late, Now: now}
+	c.LeaseToken, c.LeaseUntil, c.HeldFor = l.Token, until, ""
+	r.Command = &c
+	return m
 }
 
 // overdue: the deadline has passed, or the limit in the queue (0: none).
@@ -86,11 +105,13 @@ func overdue(c *saga.CommandRow, now time.Time, queued time.Duration) bool {
 	return queued > 0 && c.Attempt == 0 && !c.QueuedSince.Add(queued).After(now)
 }
 
-func (s *session) putLease(r saga.Row) error {
+func (s *session) putLease(r saga.Row, m marks) error {
 	c := r.Command
 	_, err := s.exec(`
-UPDATE outbox_events SET lease_token = ?, lease_until = ?, held_for = NULL, attempt = ?, deadline_at = ? WHERE saga_id = ?`,
-		c.LeaseToken, micros(c.LeaseUntil), c.Attempt, micros(c.DeadlineAt), r.ID)
+UPDATE outbox_events
+SET lease_token = ?, lease_until = ?, held_for = NULL, attempt = ?, deadline_at = ?, counted = ?, dated = ?
+WHERE saga_id = ?`,
+		c.LeaseToken, micros(c.LeaseUntil), c.Attempt, micros(c.DeadlineAt), m.counted, m.dated, r.ID)
 	return err
 }
 

@@ -10,11 +10,11 @@ import (
 	"github.com/mergeflow/mergeflow/internal/store"
 )
 
-// CreateRepo stores a repository, created now.
+// CreateRepo stores a repository, created now unless it says when.
 func (db *DB) CreateRepo(ctx context.Context, r store.Repo) (store.Repo, error) {
-	r.CreatedAt = db.now()
+	r.CreatedAt = db.orNow(r.CreatedAt)
 	err := db.write(ctx, "create repository "+r.Name, func(s *session) error {
-		if err := errors.Join(checkText("a repository", r.Name, r.DefaultBranch), checkText("a required check", r.RequiredChecks...),
+		if err := errors.Join(checkText("a repository", r.Name, r.DefaultBranch, r.MergeStyle), checkText("a required check", r.RequiredChecks...),
 			checkText("a reviewer", r.Reviewers...)); err != nil {
 			return err
 		}
@@ -69,10 +69,10 @@ func (db *DB) Repos(ctx context.Context, f store.RepoFilter) (rs []store.Repo, e
 	return rs, err
 }
 
-// CreatePull stores a pull request, created now. One of another forge brings
+// CreatePull stores a pull request, created now unless it says when. One of another forge brings
 // its number along; the local forge's gets the next one of its repository.
 func (db *DB) CreatePull(ctx context.Context, p store.Pull, watchers []string) (store.Pull, error) {
-	now := db.now()
+	now := db.orNow(p.CreatedAt)
 	p.CreatedAt, p.UpdatedAt = now, now
 	if p.ID == "" {
 		p.ID = uuid.Must(uuid.NewV7()).String()
@@ -85,7 +85,7 @@ func (db *DB) CreatePull(ctx context.Context, p store.Pull, watchers []string) (
 	}
 	err := db.write(ctx, "create pull request", func(s *session) (err error) {
 		if err := errors.Join(checkID("a pull request's id", p.ID, p.OperationID), checkText("a pull request", p.Forge, p.Repo, p.Source,
-			p.Target, p.Title, p.Description, p.Author, p.SagaStatus, p.MergeCommit)); err != nil {
+			p.Target, p.Title, p.Description, p.Author, p.ForgeState, p.SagaStatus, p.MergeCommit)); err != nil {
 			return err
 		}
 		if p.IID == 0 {
@@ -136,17 +136,19 @@ WHERE pull_id = ?1 RETURNING 1`, pullID, state, mergeCommit, micros(db.now()))
 	})
 }
 
-// SetStatus stores a commit status over the one that was there.
+// SetStatus stores a commit status over the one that was there, unless that
+// one is newer.
 func (db *DB) SetStatus(ctx context.Context, c store.CommitStatus) error {
 	return db.write(ctx, "status of commit "+c.SHA, func(s *session) error {
-		if err := checkText("a commit status", c.Repo, c.SHA, c.Context, c.Description, c.TargetURL); err != nil {
+		if err := checkText("a commit status", c.Repo, c.SHA, c.Context, c.State, c.Description, c.TargetURL); err != nil {
 			return err
 		}
 		_, err := s.exec(`
 INSERT INTO commit_statuses (repo, sha, context, state, description, target_url, updated_at) VALUES (?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (repo, sha, context) DO UPDATE
-SET state = excluded.state, description = excluded.description, target_url = excluded.target_url, updated_at = excluded.updated_at`,
-			c.Repo, c.SHA, c.Context, c.State, c.Description, c.TargetURL, micros(db.now()))
+SET state = excluded.state, description = excluded.description, target_url = excluded.target_url, updated_at = excluded.updated_at
+WHERE commit_statuses.updated_at <= excluded.updated_at`,
+			c.Repo, c.SHA, c.Context, c.State, c.Description, c.TargetURL, micros(db.orNow(c.UpdatedAt)))
 		return err
 	})
 }

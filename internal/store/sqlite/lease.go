@@ -37,24 +37,18 @@ RETURNING EXISTS (SELECT 1 FROM saga_instances s WHERE s.saga_id = outbox_events
 	return beat, nil
 }
 
-// Release gives unstarted commands back. A claim that was a look (overdue, or
-// an event pending) had counted no attempt and started no deadline, so there
-// is nothing to give back.
+// Release gives unstarted commands back, and undoes what their claims did.
 func (db *DB) Release(ctx context.Context, leases []store.Lease) error {
 	if len(leases) == 0 {
 		return nil
 	}
 	return db.write(ctx, "release", func(s *session) error {
-		now := micros(db.now())
 		for _, l := range leases {
 			if _, err := s.exec(`
-UPDATE outbox_events AS o
-SET lease_token = NULL, lease_until = NULL,
-    attempt = CASE WHEN p.look THEN attempt ELSE max(attempt - 1, 0) END,
-    deadline_at = CASE WHEN NOT p.look AND attempt = 1 AND checks = 0 AND NOT unclear THEN NULL ELSE deadline_at END
-FROM (SELECT c.saga_id, s.pending_event IS NOT NULL OR coalesce(c.deadline_at <= ?1, 0) AS look
-      FROM outbox_events c JOIN saga_instances s ON s.saga_id = c.saga_id WHERE c.saga_id = ?2) AS p
-WHERE o.saga_id = p.saga_id AND o.lease_token = ?3`, now, l.SagaID, l.Token); err != nil {
+UPDATE outbox_events
+SET lease_token = NULL, lease_until = NULL, attempt = attempt - counted,
+    deadline_at = CASE WHEN dated THEN NULL ELSE deadline_at END, counted = 0, dated = 0
+WHERE saga_id = ? AND lease_token = ?`, l.SagaID, l.Token); err != nil {
 				return err
 			}
 		}
@@ -69,7 +63,7 @@ func (db *DB) clearLeases(ctx context.Context) error {
 		_, err := s.exec(`
 UPDATE outbox_events
 SET available_at = CASE WHEN held_for IS NULL THEN available_at ELSE min(available_at, ?) END,
-    lease_token = NULL, lease_until = NULL, held_for = NULL
+    lease_token = NULL, lease_until = NULL, held_for = NULL, counted = 0, dated = 0
 WHERE lease_token IS NOT NULL OR lease_until IS NOT NULL OR held_for IS NOT NULL`, micros(db.now()))
 		return err
 	})

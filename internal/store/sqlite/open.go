@@ -159,3 +159,11 @@ func (db *DB) Now(ctx context.Context) (time.Time, error) {
 }
 
 func (db *DB) now() time.Time { return db.clock().UTC().Truncate(time.Microsecond) }
+
+// orNow is a time as a column can hold it; the zero time means now.
+func (db *DB) orNow(t time.Time) time.Time {
+	if t.IsZero() {
+		return db.now()
+	}
+	return t.UTC().Truncate(time.Microsecond)
+}

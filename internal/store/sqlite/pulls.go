@@ -57,7 +57,7 @@ func (s *session) start(p store.Pull, old *store.Locked, in store.StartPull, now
 		if err := check(old.Row, *in.Old); err != nil {
 			return err
 		}
-		if err := s.put(*old, *in.Old); err != nil {
+		if err := s.put(*old, *in.Old, marks{}); err != nil {
 			return err
 		}
 	}
@@ -82,7 +82,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 	if err := s.putTrail(in.New, now); err != nil {
 		return err
 	}
-	if err := s.putCommand(r, r.Command); err != nil {
+	if err := s.putCommand(r, r.Command, marks{}); err != nil {
 		return err
 	}
 	_, err := s.exec(`UPDATE pull_requests SET operation_id = ?, saga_status = ?, updated_at = ? WHERE pull_id = ?`,
@@ -104,7 +104,7 @@ func (db *DB) Pulls(ctx context.Context, f store.PullFilter) (ps []store.Pull, e
 	var w where
 	w.equal("repo", f.Repo)
 	w.equal("CASE WHEN saga_status IN ('', 'superseded') THEN forge_state ELSE saga_status END", f.Status)
-	w.contains(f.Query, "title", "repo", "source", "author")
+	w.contains(f.Query, "title", "repo", "source", "target")
 	w.before(f.Before, "created_at", "pull_id")
 	end, args := w.list("created_at DESC, pull_id DESC", f.Limit)
 	err = db.read(ctx, "list pull requests", func(q querier) error {
@@ -166,16 +166,12 @@ func (db *DB) Receipts(ctx context.Context, sagaID string) (map[string]store.Rec
 // AddReceipt records that a recipient was reached; the first record stays.
 func (db *DB) AddReceipt(ctx context.Context, sagaID string, r store.Receipt) error {
 	return db.write(ctx, "receipt for saga "+sagaID, func(s *session) error {
-		at := r.At
-		if at.IsZero() {
-			at = db.now()
-		}
 		if err := errors.Join(checkID("a saga's id", sagaID), checkID("a delivery's id", r.DeliveryID), checkText("a recipient", r.Recipient)); err != nil {
 			return err
 		}
 		_, err := s.exec(`
 INSERT INTO notification_receipts (saga_id, recipient, delivery_id, at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING`,
-			sagaID, r.Recipient, r.DeliveryID, micros(at))
+			sagaID, r.Recipient, r.DeliveryID, micros(db.orNow(r.At)))
 		return err
 	})
 }

@@ -144,7 +144,8 @@ WITH RECURSIVE kinds (type) AS (
     SELECT (SELECT min(o.type) FROM outbox_events o WHERE o.type > kinds.type) FROM kinds WHERE kinds.type IS NOT NULL)
 `
 
-// Stats counts sagas and due commands.
+// Stats counts sagas and due commands. What is of no known kind is parked and
+// not due: nothing here can perform it.
 func (db *DB) Stats(ctx context.Context, known []string) (st store.Stats, err error) {
 	list, err := toJSON(append([]string{}, known...))
 	if err != nil {
@@ -165,8 +166,8 @@ SELECT flow, state, closed_at IS NULL, count(*) FROM saga_instances GROUP BY 1, 
 		_, err := one(q, func(sc scanner) (struct{}, error) {
 			return struct{}{}, sc.Scan(&st.Due, &st.Leased, &st.Parked, moment{&st.Oldest})
 		}, eachKind+`
-SELECT count(*) FILTER (WHERE NOT leased), count(*) FILTER (WHERE leased), count(*) FILTER (WHERE NOT leased AND NOT known),
-       min(available_at) FILTER (WHERE NOT leased)
+SELECT count(*) FILTER (WHERE NOT leased AND known), count(*) FILTER (WHERE leased), count(*) FILTER (WHERE NOT leased AND NOT known),
+       min(available_at) FILTER (WHERE NOT leased AND known)
 FROM (SELECT o.available_at, coalesce(o.lease_until > ?1, 0) AS leased, o.type IN (SELECT value FROM json_each(?2)) AS known
       FROM kinds CROSS JOIN outbox_events o ON o.type = kinds.type WHERE o.available_at <= ?1)`, now.UnixMicro(), list)
 		return err

@@ -52,11 +52,15 @@ func newToken() string { return uuid.NewString() }
 // pull makes a pull request.
 func (b *bench) pull() store.Pull {
 	b.Helper()
-	n := b.pulls.Add(1)
-	p, err := b.Store.CreatePull(b.ctx, store.Pull{ID: newID(), Forge: "default", Repo: repo, ForgeState: "open",
-		Source: fmt.Sprintf("feature-%d", n), Target: "main", Title: fmt.Sprintf("Change %d", n), Author: "ada"}, nil)
+	p, err := b.newPull()
 	b.must(err, "create a pull request")
 	return p
+}
+
+func (b *bench) newPull() (store.Pull, error) {
+	n := b.pulls.Add(1)
+	return b.Store.CreatePull(b.ctx, store.Pull{ID: newID(), Forge: "default", Repo: repo, ForgeState: "open",
+		Source: fmt.Sprintf("feature-%d", n), Target: "main", Title: fmt.Sprintf("Change %d", n), Author: "ada"}, nil)
 }
 
 // starts decides to start a saga for a pull request, whatever was there.

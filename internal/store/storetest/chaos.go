@@ -28,7 +28,15 @@ func randomWork(b *bench) {
 		func(r *rand.Rand) error { return b.outsiders(r, pick, &moves) },
 		func(r *rand.Rand) error { return b.outsiders(r, pick, &moves) },
 		func(r *rand.Rand) error { // submits
-			row, err := b.Store.StartPull(b.ctx, pick(r).AggregateID, func(p store.Pull, old *store.Locked, now time.Time) (store.StartPull, error) {
+			pullID := pick(r).AggregateID
+			if r.IntN(2) == 0 {
+				p, err := b.newPull()
+				if err != nil {
+					return err
+				}
+				pullID = p.ID
+			}
+			row, err := b.Store.StartPull(b.ctx, pullID, func(p store.Pull, old *store.Locked, now time.Time) (store.StartPull, error) {
 				if old != nil && old.Row.ClosedAt.IsZero() {
 					return store.StartPull{}, saga.ErrIllegalTransition
 				}
@@ -82,8 +90,12 @@ func randomWork(b *bench) {
 // rest in one batch.
 func (b *bench) workers(r *rand.Rand, moves *atomic.Int64) error {
 	cs, err := b.Store.Claim(b.ctx, store.Claim{Kinds: kinds(4), Max: 6, Lease: lease, Queued: queuePatience})
-	if err != nil || len(cs) == 0 {
+	if err != nil {
 		return err
+	}
+	if len(cs) == 0 {
+		b.Advance(lease) // nothing is due: a minute's rest
+		return nil
 	}
 	var leases []store.Lease
 	for _, c := range cs {

@@ -72,6 +72,21 @@ func keepLeasesTheNextCommand(b *bench) {
 	if cs := b.claim(10); len(cs) != 0 {
 		b.Errorf("somebody else claimed a kept command: %+v", cs)
 	}
+	// A kept command can be given back like a claimed one.
+	b.must(b.Store.Release(b.ctx, []store.Lease{{SagaID: row.ID, Token: keep.Token}}), "release")
+	if q := b.saga(row.ID).Command; q.Attempt != 0 || q.LeaseToken != "" || !q.DeadlineAt.IsZero() {
+		b.Errorf("after release: %+v", q)
+	}
+	b.must(b.finish(b.claimOne(), saga.NotYetAfter("", time.Second), nil).Err, "not yet")
+	b.Advance(2 * time.Second)
+	b.must(b.finish(b.claimOne(), saga.FailWith(saga.Deterministic, "no", ""), nil).Err, "fail")
+	rs, err = b.Store.Apply(b.ctx, []store.Request{{SagaID: row.ID}}, func(_ int, l store.Locked) (store.Writes, error) {
+		w, err := decided(saga.Decide(trial, l.Row, saga.Event{Name: saga.Retry, At: l.Now}, saga.Settings{}))
+		w.Keep = keep
+		return w, err
+	})
+	b.must(err, "apply")
+	b.must(rs[0].Err, "retry")
 	held := store.Claimed{Row: rs[0].Decision.Row, Lease: store.Lease{SagaID: row.ID, Token: keep.Token}}
 	b.must(b.finish(held, saga.Done("", nil), keep).Err, "the kept command's result")
 	b.wantState(row.ID, done)
@@ -132,6 +147,16 @@ func releaseKeepsEarlierAttempts(b *bench) {
 	before := b.saga(row.ID).Command
 	b.must(b.Store.Release(b.ctx, []store.Lease{b.claimOne().Lease}), "release")
 	if after := b.saga(row.ID).Command; !sameCommand(after, before) {
+		b.Errorf("after release %+v, before the claim %+v", after, before)
+	}
+	// A claim past the deadline was a look: there is nothing to give back.
+	b.claimOne()
+	b.Advance(workPatience)
+	before = b.saga(row.ID).Command
+	look := b.claimOne()
+	b.must(b.Store.Release(b.ctx, []store.Lease{look.Lease}), "release")
+	after := b.saga(row.ID).Command
+	if !look.Overdue || after.Attempt != before.Attempt || after.Attempt == 0 || !after.DeadlineAt.Equal(before.DeadlineAt) {
 		b.Errorf("after release %+v, before the claim %+v", after, before)
 	}
 	// A waiting state's deadline is not its first claim's.

@@ -339,6 +339,8 @@ func commitStatuses(b *bench) {
 	b.must(set("def", "test", "failure", ""), "set")
 	b.Advance(time.Minute)
 	b.must(set("abc", "test", "success", "42 passed"), "set again")
+	late := store.CommitStatus{Repo: repo, SHA: "abc", Context: "test", State: "pending", UpdatedAt: b.now().Add(-30 * time.Second)}
+	b.must(b.Store.SetStatus(b.ctx, late), "a status that comes late")
 	b.wantErr(set("abc", "test", "maybe", ""), store.ErrConflict, "an unknown state")
 	got, err := b.Store.Statuses(b.ctx, repo, "abc")
 	b.must(err, "statuses")

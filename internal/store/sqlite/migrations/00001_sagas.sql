@@ -45,7 +45,10 @@ CREATE TABLE outbox_events (
     evidence     TEXT    NOT NULL DEFAULT '',
     lease_token  TEXT,
     lease_until  INTEGER,
-    held_for     TEXT
+    held_for     TEXT,
+    -- What this lease's claim did, so that a release undoes exactly that.
+    counted      INTEGER NOT NULL DEFAULT 0, -- the attempt
+    dated        INTEGER NOT NULL DEFAULT 0  -- the deadline
 ) STRICT, WITHOUT ROWID;
 
 -- Timers, polls, retries and deadlines are all "due", and this is the one place that looks.
