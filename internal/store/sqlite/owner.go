@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// ErrInUse: another process (or another DB of this one) has the file open.
+// ErrInUse says that another process (or another DB of this one) has the file open.
 var ErrInUse = errors.New("the database is in use")
 
 // ownership is the lock file of a database. The lock ends with the process,
