@@ -40,8 +40,8 @@ var weights = []struct {
 // what there is to choose from when the action runs, so that every plan can be
 // run and any part of it can be left out.
 type action struct {
-	kind    kind
-	a, b, c int
+	kind       kind
+	a, b, c, d int
 }
 
 // plan is one sequence.
@@ -77,7 +77,7 @@ func plans() *rapid.Generator[plan] {
 		}
 	}
 	actions := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) action {
-		return action{kind: kinds[bits(t, 8)*len(kinds)>>8], a: bits(t, 3), b: bits(t, 4), c: bits(t, 3)}
+		return action{kind: kinds[bits(t, 8)*len(kinds)>>8], a: bits(t, 3), b: bits(t, 4), c: bits(t, 3), d: bits(t, 2)}
 	}), 0, 20)
 	return rapid.Custom(func(t *rapid.T) plan {
 		p := plan{pulls: 1 + bits(t, 1), actions: []action{{kind: ask}}}

@@ -10,20 +10,21 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/mergeflow/mergeflow/internal/forge"
+	"github.com/mergeflow/mergeflow/internal/pull"
 	"github.com/mergeflow/mergeflow/internal/saga"
 	"github.com/mergeflow/mergeflow/internal/store"
 )
 
 // do runs one action. One that finds nothing to act on brings about what it
-// needs: a commit lets a step return, a call claims, a claim waits until
-// something is due.
+// needs: a commit lets a step return, a call or a commit claims, a claim that
+// finds nothing due stirs the world.
 func (r *rig) do(a action) {
 	switch a.kind {
 	case ask:
 		r.ask(a)
 	case claim:
 		if got := r.claim(r.instances[a.a%instances], 1+a.b%2, a.c == 7); len(got) == 0 {
-			r.wait()
+			r.stir(a)
 		}
 	case call:
 		x, ok := pick(r.unfinished(), a.a)
@@ -31,8 +32,21 @@ func (r *rig) do(a action) {
 			r.do(action{kind: claim, a: a.a, b: a.c})
 			return
 		}
-		r.recorded[faults[a.b].String()]++
-		r.log("%s", x.advance(faults[a.b]))
+		for range a.d { // so that what comes late in a step is reached as often
+			if !x.done {
+				r.log("%s", x.advance(answered))
+			}
+		}
+		switch f := answered; {
+		case x.done:
+		case a.b == 15:
+			r.crash(x.on, a.c)
+		default:
+			if a.b >= 10 {
+				f = faults[a.c]
+			}
+			r.log("%s", x.advance(f))
+		}
 	case run:
 		if x, ok := pick(r.unfinished(), a.a); ok {
 			r.run(x)
@@ -40,8 +54,11 @@ func (r *rig) do(a action) {
 	case commit:
 		x, ok := pick(r.finished(), a.a)
 		if !ok {
-			r.do(action{kind: run, a: a.a})
-			return
+			if x, ok = pick(r.unfinished(), a.a); !ok {
+				r.do(action{kind: claim, a: a.a, b: a.b, c: a.c})
+				return
+			}
+			r.run(x)
 		}
 		r.commit(x, a.b)
 	case work:
@@ -71,22 +88,29 @@ func (r *rig) do(a action) {
 	case jump:
 		d := []time.Duration{time.Second, 200 * time.Millisecond, 5 * time.Second, 31 * time.Second, lease + time.Second, lease + time.Second,
 			2*time.Minute + time.Second, settings.Queued + time.Second}[a.a]
-		if a.a == 7 && a.c == 7 {
-			d = time.Hour + time.Second
-		}
 		r.time = r.time.Add(d)
 		r.log("%s pass", d)
 	}
 }
 
-// wait lets time pass until the next command is due, but not for long.
-func (r *rig) wait() {
+// stir makes something happen: time passes until the next command is due, or a
+// person retries what failed, or asks for more.
+func (r *rig) stir(a action) {
 	in, ok, err := r.db.NextDue(context.Background(), r.kinds())
 	r.must(err)
 	if ok && in > 0 && in <= lease {
 		r.time = r.time.Add(in)
 		r.log("%s pass until something is due", in)
+		return
 	}
+	for _, id := range r.sagas {
+		if row := r.states[id].row; row.State == pull.MergeFailed {
+			d, err := r.service.Operate(context.Background(), row, saga.Retry, "again", "olga")
+			r.clicked(id, saga.Retry, "", d, err)
+			return
+		}
+	}
+	r.ask(a)
 }
 
 func (r *rig) kinds() (out []string) {
@@ -180,7 +204,8 @@ func (r *rig) run(x *execution) {
 
 // How a commit goes; the rest of the sixteen choices are plain.
 const (
-	keeping     = 1 // the next command stays with the instance
+	keeping     = 1 // the next command stays with the instance; and from mostly on
+	mostly      = 9
 	answerLost  = 2 // it is committed, the instance doesn't learn it and commits again
 	deadBefore  = 3 // the instance dies before it commits
 	deadAfter   = 4 // and after
@@ -203,7 +228,7 @@ func (r *rig) commit(x *execution, how int) {
 			}
 		}
 	}
-	kept := r.commitAll([]*execution{x}, how == keeping || how == keepingDies || how == answerLost)
+	kept := r.commitAll([]*execution{x}, how == keeping || how == keepingDies || how == answerLost || how >= mostly)
 	switch how {
 	case answerLost:
 		r.recorded["commit repeated"]++
@@ -371,14 +396,18 @@ func (r *rig) crash(i *instance, how int) {
 				r.world.fly(x)
 				said = " in the middle of: merge"
 			}
+			r.recorded["crash"+said]++
 		}
 		r.log("%s dies and drops %s%s", i.name, x.what(), said)
-		r.recorded["crash"+said]++
 		x.end()
 	}
 }
 
-var clicks = []saga.Name{saga.Retry, saga.Close, saga.Retry, saga.Retry, saga.Retry, saga.Resume, saga.Retry, saga.Adopt}
+// clicks are what people choose from, where it failed and where it runs.
+var clicks = map[bool][]saga.Name{
+	true:  {saga.Retry, saga.Close, saga.Retry, saga.Retry, saga.Retry, saga.Retry, saga.Resume, saga.Retry},
+	false: {saga.Close, saga.Retry, saga.Close, saga.Adopt},
+}
 
 // operate is a person's click, on what the person last saw.
 func (r *rig) operate(a action) {
@@ -390,8 +419,8 @@ func (r *rig) operate(a action) {
 	if !ok {
 		return
 	}
-	row, event := r.states[id].row, clicks[a.b%len(clicks)]
-	seen := ""
+	row, seen := r.states[id].row, ""
+	event, _ := pick(clicks[row.State == pull.MergeFailed], a.b)
 	if before := r.states[id].before; a.c == 6 && before.ID != "" {
 		row, seen = before, " (as of version "+fmt.Sprint(before.Version)+")"
 	}
@@ -412,6 +441,9 @@ func (r *rig) clicked(id string, event saga.Name, seen string, d saga.Decision, 
 		return
 	}
 	r.states[id].accepted = string(event)
+	if c := r.states[id].row.Command; len(d.Moves) > 0 && event == saga.Close && c != nil && (c.Leased(r.time) || c.Attempt > 0 || c.Unclear) {
+		r.breaks("I3", "%s is closed at once, and a worker may be acting or have acted", r.called(id))
+	}
 	if m := r.requestOf(r.states[id].row.AggregateID); len(d.Moves) > 0 && event == saga.Close && m.merges > 0 {
 		r.breaks("I13", "%s is closed by a click, and git has merged", r.called(id))
 	}
@@ -445,8 +477,9 @@ func (r *rig) send(a action) {
 	ev := saga.Event{Name: "deploy-live", Actor: "a stranger"}
 	switch a.b % 5 {
 	case 1, 2:
-		if m.merges > 0 { // the forge's own word, any number of times
-			ev = saga.Event{Name: saga.Found, Actor: "webhook", Data: saga.Patch(map[string]string{"mergeCommit": m.commit})}
+		if m.merges > 0 {
+			r.found(id, m)
+			return
 		}
 	case 3:
 		ev.Name, ev.Version = saga.Close, row.Version-1
@@ -456,6 +489,17 @@ func (r *rig) send(a action) {
 	if ev.Version == 0 && (ev.Name == saga.Close || ev.Name == saga.Retry) {
 		ev.Name = "deploy-live" // 0 would be no version at all
 	}
+	r.sends(id, ev)
+}
+
+// found is the forge's own word that it merged, any number of times.
+func (r *rig) found(id string, m *mergeRequest) {
+	r.sends(id, saga.Event{Name: saga.Found, Actor: "webhook", Data: saga.Patch(map[string]string{"mergeCommit": m.commit})})
+}
+
+// sends delivers an event and compares what became of it with the table.
+func (r *rig) sends(id string, ev saga.Event) {
+	row := r.states[id].row
 	d, err := door{r}.Send(context.Background(), id, ev)
 	spec, _ := r.table.Spec(row.State)
 	_, legal := edgeOf(spec, ev.Name, row)
@@ -493,11 +537,17 @@ func (r *rig) outside(a action) {
 		if m.merges == 0 && r.world.merge(m, m.head()) == nil {
 			m.elsewhere = true
 			r.log("somebody merges %s on the forge", m.pullID)
+			if p, err := r.db.Pull(context.Background(), m.pullID); err == nil && p.OperationID != "" && a.c%2 == 1 {
+				r.found(p.OperationID, m)
+			}
 		}
+	case 8:
+		r.world.down = []fault{lost, unknown, answered, answered}[a.c%4]
+		r.log("the world: %s", r.world.down)
 	case 6:
 		m.closed = !m.closed && m.merges == 0
 		r.log("on the forge %s is %s", m.pullID, map[bool]string{true: "closed", false: "open"}[m.closed])
-	case 7, 8:
+	case 7:
 		m.pushes++
 		r.log("somebody pushes to %s", m.pullID)
 	case 9, 10, 11:

@@ -41,6 +41,7 @@ func (r *rig) ends() {
 			x.end()
 		}
 	}()
+	r.world.down = answered
 	r.log("the world is healed; %d executions stay frozen", len(frozen))
 	r.heal("by itself")
 	for _, m := range r.world.requests {
@@ -67,9 +68,12 @@ func (r *rig) ends() {
 // person. It fails when that takes longer than the deadlines allow.
 func (r *rig) heal(when string) {
 	ctx := context.Background()
-	limit := r.time.Add(r.patience())
+	limit, still := r.time.Add(r.patience()), 0
 	for {
 		r.turn++
+		if still++; still > 50 {
+			r.breaks("I6", "the same is due again and again at one instant (%s)", when)
+		}
 		for _, i := range r.instances {
 			for _, x := range r.claim(i, 5, false) {
 				for x != nil {
@@ -86,7 +90,9 @@ func (r *rig) heal(when string) {
 		if !ok {
 			break
 		}
-		r.time = r.time.Add(in)
+		if in > 0 {
+			r.time, still = r.time.Add(in), 0
+		}
 		if r.time.After(limit) {
 			for _, id := range r.sagas {
 				if row := r.states[id].row; row.Command != nil {

@@ -21,12 +21,17 @@ const (
 	lease     = time.Minute
 	attempts  = 3
 	instances = 3
-	mostPulls = 4
+	mostPulls = 6
 	project   = "team/app"
 )
 
 var (
-	settings = saga.Settings{Attempts: attempts, Queued: 10 * time.Minute}
+	// Short deadlines and few looks: a sequence is about orders, not about hours.
+	settings = saga.Settings{
+		Attempts: attempts, Queued: 10 * time.Minute,
+		Deadlines: map[saga.State]time.Duration{pull.Validating: 5 * time.Minute},
+		Polls:     map[saga.State]saga.Poll{pull.Validating: {Short: 5 * time.Second, ShortTries: 2, Long: time.Minute}},
+	}
 	start    = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	watchers = []string{"ann", "bo"}
 )
@@ -46,6 +51,7 @@ type rig struct {
 	db      *sqlite.DB
 	time    time.Time
 	turn    int // counts actions
+	steps   *pull.Steps
 	flow    *engine.Flow
 	table   *saga.Flow // the model: what the checks compare with
 	service *pull.Service
@@ -134,8 +140,8 @@ func newRig(pulls int) *rig {
 	r.must(err)
 	r.world = &world{r: r, delivered: map[string]map[string]int{}, covered: map[string]bool{}}
 	forges := func(string) (forge.Forge, bool) { return fakeForge{r.world}, true }
-	steps := &pull.Steps{Forges: forges, Notifier: people{r.world}, Index: index{r.world}, Store: receipts{r.world}}
-	flow := steps.Flow()
+	r.steps = &pull.Steps{Forges: forges, Notifier: people{r.world}, Index: index{r.world}, Store: receipts{r.world}}
+	flow := r.steps.Flow()
 	r.flow = &flow
 	r.service = &pull.Service{Store: r.db, Forges: forges, Engine: door{r}}
 	r.settle = func(f *engine.Flow, l store.Locked, token string, o saga.Outcome, x saga.Execution) (store.Writes, error) {

@@ -32,7 +32,7 @@ func shrink(p plan, plant func(*rig)) (plan, *failure) {
 	try(plan{1, p.actions})
 	for i := range p.actions {
 		for _, simpler := range []func(*action){
-			func(a *action) { a.a = 0 }, func(a *action) { a.b = 0 }, func(a *action) { a.c = 0 },
+			func(a *action) { a.a = 0 }, func(a *action) { a.b = 0 }, func(a *action) { a.c = 0 }, func(a *action) { a.d = 0 },
 		} {
 			q := plan{p.pulls, slices.Clone(p.actions)}
 			if simpler(&q.actions[i]); q.actions[i] != p.actions[i] {

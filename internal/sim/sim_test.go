@@ -90,10 +90,8 @@ func TestCoreUnderRandomInterleavings(t *testing.T) {
 	if t.Failed() {
 		return
 	}
-	for _, e := range edges(t) {
-		if taken[e] == 0 {
-			t.Errorf("no sequence took %s", e)
-		}
+	if sequences >= 1000 {
+		reached(t, taken, recorded)
 	}
 	t.Logf("%d sequences, %d actions, %d transitions over %d edges", sequences, actions, total(taken), len(taken))
 	for _, k := range slices.Sorted(maps.Keys(recorded)) {
@@ -112,4 +110,29 @@ func total(m map[string]int) (n int) {
 		n += v
 	}
 	return n
+}
+
+// reached asserts that the run was one: every edge was taken, every fault struck
+// where it hurts most.
+func reached(t *testing.T, taken, recorded map[string]int) {
+	t.Helper()
+	for _, e := range edges(t) {
+		if taken[e] == 0 {
+			t.Errorf("no sequence took %s", e)
+		}
+	}
+	want := []string{"crash before: merge", "crash after: merge", "crash in the middle of: merge", "crash after: tell bo", "late result", "commit repeated"}
+	for _, f := range []fault{answered, lost, unknown, swallowed, flying, refused, garbage, panics} {
+		want = append(want, "merge: "+f.String())
+	}
+	for _, name := range []string{"look at the forge", "index", "tell ann", "write a receipt for bo"} {
+		for _, f := range []fault{answered, lost, unknown, swallowed} {
+			want = append(want, name+": "+f.String())
+		}
+	}
+	for _, k := range want {
+		if recorded[k] == 0 {
+			t.Errorf("no sequence saw %q", k)
+		}
+	}
 }

@@ -31,8 +31,8 @@ func (f fault) String() string {
 		"refused", "refused in words with NUL", "panicked"}[f]
 }
 
-// faults is what call actions choose from.
-var faults = []fault{answered, answered, answered, answered, answered, answered, answered, answered, lost, lost, unknown, swallowed, flying, refused, garbage, panics}
+// faults is what call actions choose from when a call goes wrong.
+var faults = []fault{lost, lost, unknown, swallowed, flying, refused, garbage, panics}
 
 // mergeRequest is one of the fake forge.
 type mergeRequest struct {
@@ -79,6 +79,7 @@ type world struct {
 	delivered map[string]map[string]int // saga and recipient → delivery id → how often
 	covered   map[string]bool           // merge commits
 	direct    fault                     // of calls that no step makes
+	down      fault                     // of calls that nothing else befalls: an outage
 }
 
 func (w *world) find(ref forge.Ref) (*mergeRequest, error) {
@@ -110,18 +111,23 @@ func reach[T any](ctx context.Context, w *world, name string, failure func(fault
 		return none, failure(lost)
 	}
 	f := x.fault
+	if f == answered {
+		f = w.down
+	}
+	if f == flying && name != "merge" {
+		f = unknown
+	}
 	if ctx.Err() != nil && f != swallowed && f != flying {
 		f = unknown // who is cut off learns nothing
 	}
+	w.r.recorded[name+": "+f.String()]++
 	switch f {
 	case answered:
 		return do()
 	case swallowed:
 		_, _ = do()
 	case flying:
-		if name == "merge" {
-			w.fly(x)
-		}
+		w.fly(x)
 	case panics:
 		panic("the driver of " + name + " has a fault")
 	}
