@@ -22,7 +22,7 @@ const (
 )
 
 // SetStatus keeps the newest status of a commit and context. The commit must be
-// in the repository. The errors' fields are those of the HTTP API.
+// in the repository. A zero At is the database's now. The errors' fields are those of the HTTP API.
 func (h *Host) SetStatus(ctx context.Context, s forge.Status) error {
 	const op = "set status"
 	if !git.IsSHA(s.SHA) {
@@ -54,11 +54,6 @@ func (h *Host) SetStatus(ctx context.Context, s forge.Status) error {
 		return &forge.Error{Op: op, Kind: forge.KindNotFound, Field: "sha", Detail: "repository " + s.Project + " has no commit " + s.SHA}
 	} else if err != nil {
 		return fromGit(op, err)
-	}
-	if s.At.IsZero() {
-		if s.At, err = h.Store.Now(ctx); err != nil {
-			return fromStore(op, "", "time", err)
-		}
 	}
 	err = h.Store.SetStatus(ctx, store.CommitStatus{
 		Repo: s.Project, SHA: s.SHA, Context: s.Context, State: s.State,

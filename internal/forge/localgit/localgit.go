@@ -33,7 +33,6 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
-	"time"
 
 	"github.com/mergeflow/mergeflow/internal/fault"
 	"github.com/mergeflow/mergeflow/internal/forge"
@@ -43,18 +42,11 @@ import (
 	"github.com/mergeflow/mergeflow/internal/store"
 )
 
-// Store is what the forge keeps in the database.
-type Store interface {
-	store.Forge
-	// Now is the database's clock.
-	Now(ctx context.Context) (time.Time, error)
-}
-
 // Options say where a Host keeps what.
 type Options struct {
 	// Dir holds the repositories, as <name>.git. It is made when it is needed.
 	Dir   string
-	Store Store
+	Store store.Forge
 	// Forge is the forge's name in the configuration; "default" when empty.
 	Forge string
 	// PullURL is where people see a merge request; may be nil.
@@ -128,6 +120,15 @@ func fromStore(op, field, what string, err error) error {
 		return &forge.Error{Op: op, Kind: forge.KindUnclear, Detail: saga.Clean(err.Error(), 500), Err: err}
 	}
 	return &forge.Error{Op: op, Kind: forge.KindTransient, Detail: saga.Clean(err.Error(), 500), Err: err}
+}
+
+// fromCreate sorts the error of a write that must not be repeated blindly: what
+// was cut off may have been stored.
+func fromCreate(op, field, what string, err error) error {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return &forge.Error{Op: op, Kind: forge.KindUnclear, Detail: saga.Clean(err.Error(), 500), Err: err}
+	}
+	return fromStore(op, field, what, err)
 }
 
 // fromGit sorts an error of a git call that changed nothing.

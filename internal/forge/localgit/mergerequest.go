@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/google/uuid"
-
 	"github.com/mergeflow/mergeflow/internal/forge"
 	"github.com/mergeflow/mergeflow/internal/git"
 	"github.com/mergeflow/mergeflow/internal/store"
@@ -52,21 +50,13 @@ func (h *Host) CreateMergeRequest(ctx context.Context, in forge.NewMergeRequest)
 	if err := h.somethingToMerge(ctx, op, row, repo, target, head); err != nil {
 		return forge.MergeRequest{}, err
 	}
-	id, err := uuid.NewV7()
-	if err != nil {
-		return forge.MergeRequest{}, &forge.Error{Op: op, Kind: forge.KindTransient, Err: err}
-	}
-	now, err := h.Store.Now(ctx)
-	if err != nil {
-		return forge.MergeRequest{}, fromStore(op, "", "time", err)
-	}
 	p, err := h.Store.CreatePull(ctx, store.Pull{
-		ID: id.String(), Forge: h.Forge, Repo: in.Project, Source: in.Source, Target: in.Target,
+		Forge: h.Forge, Repo: in.Project, Source: in.Source, Target: in.Target,
 		Title: in.Title, Description: in.Description, Author: in.Author,
-		ForgeState: string(forge.Open), CreatedAt: now, UpdatedAt: now,
+		ForgeState: string(forge.Open),
 	}, in.Watchers)
 	if err != nil {
-		return forge.MergeRequest{}, fromStore(op, "repo", "repository "+in.Project, err)
+		return forge.MergeRequest{}, fromCreate(op, "repo", "repository "+in.Project, err)
 	}
 	return (&look{host: h, pull: p, repo: repo, head: head, target: target}).mergeRequest(), nil
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // CreateRepository makes an empty repository. Defaults: branch main, style
-// merge. The errors' fields are those of the HTTP API.
+// merge; it is created now, by the database's clock. The errors' fields are those of the HTTP API.
 func (h *Host) CreateRepository(ctx context.Context, r forge.Repository) (forge.Repository, error) {
 	const op = "create repository"
 	if r.DefaultBranch == "" {
@@ -42,9 +42,6 @@ func (h *Host) CreateRepository(ctx context.Context, r forge.Repository) (forge.
 	if !errors.Is(err, store.ErrNotFound) {
 		return forge.Repository{}, fromStore(op, "name", "repository "+r.Name, err)
 	}
-	if r.CreatedAt, err = h.Store.Now(ctx); err != nil {
-		return forge.Repository{}, fromStore(op, "", "time", err)
-	}
 
 	// The directory first: a crash then leaves an empty repository that nobody
 	// can reach and the next try takes over, never a row without a repository.
@@ -56,13 +53,13 @@ func (h *Host) CreateRepository(ctx context.Context, r forge.Repository) (forge.
 	}
 	row, err := h.Store.CreateRepo(ctx, store.Repo{
 		Name: r.Name, DefaultBranch: r.DefaultBranch, RequiredChecks: r.RequiredChecks, MergeStyle: string(r.MergeStyle),
-		RequireUpToDate: r.RequireUpToDate, Reviewers: r.Reviewers, CreatedAt: r.CreatedAt,
+		RequireUpToDate: r.RequireUpToDate, Reviewers: r.Reviewers,
 	})
 	if err != nil {
 		if made && errors.Is(err, store.ErrExists) {
 			h.removeUnowned(ctx, r.Name)
 		}
-		return forge.Repository{}, fromStore(op, "name", "repository "+r.Name, err)
+		return forge.Repository{}, fromCreate(op, "name", "repository "+r.Name, err)
 	}
 	if !made {
 		if err := repo.SetHead(ctx, r.DefaultBranch); err != nil {
