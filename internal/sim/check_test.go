@@ -251,6 +251,17 @@ func commitOf(row saga.Row) string {
 	return d.MergeCommit
 }
 
+// checkTrails: what was once in a history is there for ever, as it was.
+func (r *rig) checkTrails() {
+	for _, id := range r.sagas {
+		all, err := r.db.History(context.Background(), id, store.Mark{}, 1000)
+		r.must(err)
+		if !reflect.DeepEqual(all, r.states[id].trail) {
+			r.breaks("I2", "the history of %s has changed", r.called(id))
+		}
+	}
+}
+
 // checkPulls: I2, what users see is the newest saga's state.
 func (r *rig) checkPulls(ctx context.Context, rows map[string]saga.Row) {
 	pulls, err := r.db.Pulls(ctx, store.PullFilter{})

@@ -3,13 +3,11 @@ package sim
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
 	"github.com/google/uuid"
 
-	"github.com/mergeflow/mergeflow/internal/forge"
 	"github.com/mergeflow/mergeflow/internal/pull"
 	"github.com/mergeflow/mergeflow/internal/saga"
 	"github.com/mergeflow/mergeflow/internal/store"
@@ -27,7 +25,7 @@ func (r *rig) do(a action) {
 			r.stir(a)
 		}
 	case call:
-		x, ok := pick(r.unfinished(), a.a)
+		x, ok := pick(r.those(false), a.a)
 		if !ok {
 			r.do(action{kind: claim, a: a.a, b: a.c})
 			return
@@ -48,13 +46,13 @@ func (r *rig) do(a action) {
 			r.log("%s", x.advance(f))
 		}
 	case run:
-		if x, ok := pick(r.unfinished(), a.a); ok {
+		if x, ok := pick(r.those(false), a.a); ok {
 			r.run(x)
 		}
 	case commit:
-		x, ok := pick(r.finished(), a.a)
+		x, ok := pick(r.those(true), a.a)
 		if !ok {
-			if x, ok = pick(r.unfinished(), a.a); !ok {
+			if x, ok = pick(r.those(false), a.a); !ok {
 				r.do(action{kind: claim, a: a.a, b: a.b, c: a.c})
 				return
 			}
@@ -74,7 +72,7 @@ func (r *rig) do(a action) {
 	case crash:
 		r.crash(r.instances[a.a%instances], a.b)
 	case abandon:
-		if x, ok := pick(r.unfinished(), a.a); ok && x.began && !x.abandoned {
+		if x, ok := pick(r.those(false), a.a); ok && x.began && !x.abandoned {
 			x.cancel()
 			x.abandoned = true
 			r.log("%s leaves %s behind", x.on.name, x.what())
@@ -113,6 +111,7 @@ func (r *rig) stir(a action) {
 	r.ask(a)
 }
 
+// kinds are the commands that an up-to-date instance knows.
 func (r *rig) kinds() (out []string) {
 	for _, k := range r.instances[0].kinds {
 		out = append(out, k.Type)
@@ -120,43 +119,14 @@ func (r *rig) kinds() (out []string) {
 	return out
 }
 
-func (r *rig) unfinished() (out []*execution) {
+// those lists the executions whose step has returned, or has not.
+func (r *rig) those(done bool) (out []*execution) {
 	for _, x := range r.running {
-		if !x.done {
+		if x.done == done {
 			out = append(out, x)
 		}
 	}
 	return out
-}
-
-func (r *rig) finished() (out []*execution) {
-	for _, x := range r.running {
-		if x.done {
-			out = append(out, x)
-		}
-	}
-	return out
-}
-
-func (r *rig) ask(a action) {
-	id, _ := pick(r.pulls, a.a)
-	if m := r.requestOf(id); len(r.pulls) < mostPulls && (m.merges > 0 || m.closed || r.world.closedHere(m)) {
-		id = r.propose()
-	}
-	if a.b == 15 {
-		r.world.direct = lost
-	}
-	defer func() { r.world.direct = answered }()
-	row, err := r.service.Merge(context.Background(), id, "", "ann")
-	if err != nil {
-		if !refusedBy(err) {
-			r.must(err)
-		}
-		r.log("ann asks to merge %s: %v", id, err)
-		return
-	}
-	r.sagas = append(r.sagas, row.ID)
-	r.log("ann asks to merge %s: %s begins", id, row.ID)
 }
 
 // claim takes what is due, or only what is overdue.
@@ -196,6 +166,7 @@ func (r *rig) alone(id, token string) {
 	}
 }
 
+// run lets a step return, without trouble but that of the world.
 func (r *rig) run(x *execution) {
 	for !x.done {
 		r.log("%s", x.advance(answered))
@@ -210,6 +181,7 @@ const (
 	deadBefore  = 3 // the instance dies before it commits
 	deadAfter   = 4 // and after
 	twoAtOnce   = 5 // another execution's outcome goes into the same transaction
+	badCompany  = 7 // with it goes a write that the database refuses
 	keepingDies = 6 // it dies with a command that it kept
 )
 
@@ -221,10 +193,17 @@ func (r *rig) commit(x *execution, how int) {
 		r.crash(x.on, 0)
 		return
 	case twoAtOnce:
-		for _, o := range r.finished() {
+		for _, o := range r.those(true) {
 			if o.claimed.Row.ID != x.claimed.Row.ID {
+				r.recorded["two in one commit"]++
 				r.commitAll([]*execution{x, o}, false)
 				return
+			}
+		}
+	case badCompany:
+		for _, id := range r.sagas {
+			if id != x.claimed.Row.ID {
+				r.bad = id
 			}
 		}
 	}
@@ -253,7 +232,14 @@ func (r *rig) commitAll(xs []*execution, keep bool) (kept []*execution) {
 			r.recorded["late result"]++
 		}
 	}
+	if r.bad != "" {
+		reqs = append(reqs, store.Request{SagaID: r.bad})
+	}
 	rs, err := r.applyAll(reqs, func(i int, l store.Locked) (store.Writes, error) {
+		if i == len(xs) {
+			note := saga.Note{Event: "bad", Actor: "nobody", Detail: "\x00"}
+			return store.Writes{Decision: saga.Decision{Row: l.Row, KeepCommand: true, Notes: []saga.Note{note}}}, nil
+		}
 		x := xs[i]
 		held := l.Held
 		l.Held = held && !x.abandoned
@@ -270,6 +256,15 @@ func (r *rig) commitAll(xs []*execution, keep bool) (kept []*execution) {
 		return w, err
 	})
 	r.must(err)
+	if r.bad != "" {
+		r.recorded["a bad item in a commit"]++
+		r.log("with it goes a write on %s that is refused", r.bad)
+		r.states[r.bad].unchanged = "a write was refused"
+		if err := rs[len(xs)].Err; !errors.Is(err, store.ErrConflict) {
+			r.breaks("I14", "a write that no database takes was answered %v", err)
+		}
+		r.bad = ""
+	}
 	for i, x := range xs {
 		held := r.states[x.claimed.Row.ID].still == ""
 		res := rs[i]
@@ -287,6 +282,7 @@ func (r *rig) commitAll(xs []*execution, keep bool) (kept []*execution) {
 		x.end()
 		if res.Kept {
 			c := res.Decision.Row
+			r.alone(c.ID, c.Command.LeaseToken)
 			k := r.begin(x.on, store.Claimed{Row: c, Lease: store.Lease{SagaID: c.ID, Token: c.Command.LeaseToken}, Now: r.time})
 			r.log("%s keeps the next command: %s", x.on.name, k.what())
 			kept = append(kept, k)
@@ -400,164 +396,5 @@ func (r *rig) crash(i *instance, how int) {
 		}
 		r.log("%s dies and drops %s%s", i.name, x.what(), said)
 		x.end()
-	}
-}
-
-// clicks are what people choose from, where it failed and where it runs.
-var clicks = map[bool][]saga.Name{
-	true:  {saga.Retry, saga.Close, saga.Retry, saga.Retry, saga.Retry, saga.Retry, saga.Resume, saga.Retry},
-	false: {saga.Close, saga.Retry, saga.Close, saga.Adopt},
-}
-
-// operate is a person's click, on what the person last saw.
-func (r *rig) operate(a action) {
-	if a.c == 7 {
-		r.closePull(a)
-		return
-	}
-	id, ok := pick(r.sagas, a.a)
-	if !ok {
-		return
-	}
-	row, seen := r.states[id].row, ""
-	event, _ := pick(clicks[row.State == pull.MergeFailed], a.b)
-	if before := r.states[id].before; a.c == 6 && before.ID != "" {
-		row, seen = before, " (as of version "+fmt.Sprint(before.Version)+")"
-	}
-	d, err := r.service.Operate(context.Background(), row, event, "because", "olga")
-	r.clicked(id, event, seen, d, err)
-}
-
-func (r *rig) clicked(id string, event saga.Name, seen string, d saga.Decision, err error) {
-	if err != nil {
-		if !refusedBy(err) {
-			r.must(err)
-		}
-		var no *saga.Refusal
-		if errors.As(err, &no) {
-			r.states[id].unchanged = "olga's " + string(event) + " was refused"
-		}
-		r.log("olga: %s %s%s: %v", event, id, seen, err)
-		return
-	}
-	r.states[id].accepted = string(event)
-	if c := r.states[id].row.Command; len(d.Moves) > 0 && event == saga.Close && c != nil && (c.Leased(r.time) || c.Attempt > 0 || c.Unclear) {
-		r.breaks("I3", "%s is closed at once, and a worker may be acting or have acted", r.called(id))
-	}
-	if m := r.requestOf(r.states[id].row.AggregateID); len(d.Moves) > 0 && event == saga.Close && m.merges > 0 {
-		r.breaks("I13", "%s is closed by a click, and git has merged", r.called(id))
-	}
-	r.log("olga: %s %s%s: %s", event, id, seen, became(d))
-}
-
-func became(d saga.Decision) string {
-	if len(d.Moves) == 0 {
-		return "waits for the step"
-	}
-	return string(d.Row.State)
-}
-
-func (r *rig) closePull(a action) {
-	id, _ := pick(r.pulls, a.a)
-	_, err := r.service.Close(context.Background(), id, "because", "olga")
-	if err != nil && !refusedBy(err) {
-		r.must(err)
-	}
-	r.log("olga closes %s: %v", id, err)
-}
-
-// send is an event that is foreign, repeated, or older than what it is about.
-func (r *rig) send(a action) {
-	id, ok := pick(r.sagas, a.a)
-	if !ok {
-		return
-	}
-	row := r.states[id].row
-	m := r.requestOf(row.AggregateID)
-	ev := saga.Event{Name: "deploy-live", Actor: "a stranger"}
-	switch a.b % 5 {
-	case 1, 2:
-		if m.merges > 0 {
-			r.found(id, m)
-			return
-		}
-	case 3:
-		ev.Name, ev.Version = saga.Close, row.Version-1
-	case 4:
-		ev.Name, ev.Version = saga.Retry, row.Version-1
-	}
-	if ev.Version == 0 && (ev.Name == saga.Close || ev.Name == saga.Retry) {
-		ev.Name = "deploy-live" // 0 would be no version at all
-	}
-	r.sends(id, ev)
-}
-
-// found is the forge's own word that it merged, any number of times.
-func (r *rig) found(id string, m *mergeRequest) {
-	r.sends(id, saga.Event{Name: saga.Found, Actor: "webhook", Data: saga.Patch(map[string]string{"mergeCommit": m.commit})})
-}
-
-// sends delivers an event and compares what became of it with the table.
-func (r *rig) sends(id string, ev saga.Event) {
-	row := r.states[id].row
-	d, err := door{r}.Send(context.Background(), id, ev)
-	spec, _ := r.table.Spec(row.State)
-	_, legal := edgeOf(spec, ev.Name, row)
-	old := ev.Version != 0 && ev.Version < row.Version
-	switch {
-	case err == nil:
-		r.states[id].accepted = string(ev.Name)
-		if old || !legal {
-			r.breaks("I8", "%s in %s at version %d was taken", ev.Name, row.State, ev.Version)
-		}
-	case !refusedBy(err):
-		r.must(err)
-	default:
-		r.states[id].unchanged = string(ev.Name) + " was refused"
-	}
-	r.log("%s: %s for %s%s: %s", ev.Actor, ev.Name, id, mark(old, " of an older version"), said(d, err))
-}
-
-func said(d saga.Decision, err error) string {
-	if err != nil {
-		return err.Error()
-	}
-	return became(d)
-}
-
-// outside is what people and CI do on the forge.
-func (r *rig) outside(a action) {
-	m, _ := pick(r.world.requests, a.a)
-	switch a.b {
-	case 0, 1, 2, 3, 4:
-		if s := r.world.land(m); s != "" {
-			r.log("%s: %s", m.pullID, s)
-		}
-	case 5:
-		if m.merges == 0 && r.world.merge(m, m.head()) == nil {
-			m.elsewhere = true
-			r.log("somebody merges %s on the forge", m.pullID)
-			if p, err := r.db.Pull(context.Background(), m.pullID); err == nil && p.OperationID != "" && a.c%2 == 1 {
-				r.found(p.OperationID, m)
-			}
-		}
-	case 8:
-		r.world.down = []fault{lost, unknown, answered, answered}[a.c%4]
-		r.log("the world: %s", r.world.down)
-	case 6:
-		m.closed = !m.closed && m.merges == 0
-		r.log("on the forge %s is %s", m.pullID, map[bool]string{true: "closed", false: "open"}[m.closed])
-	case 7:
-		m.pushes++
-		r.log("somebody pushes to %s", m.pullID)
-	case 9, 10, 11:
-		m.checks = forge.ChecksPending
-		r.log("checks of %s run", m.pullID)
-	case 12:
-		m.checks = forge.ChecksFailed
-		r.log("checks of %s are red", m.pullID)
-	default:
-		m.checks = forge.ChecksPassed
-		r.log("checks of %s are green", m.pullID)
 	}
 }

@@ -62,6 +62,7 @@ func (r *rig) ends() {
 	for _, id := range r.pulls {
 		r.resolve(id)
 	}
+	r.checkTrails()
 }
 
 // heal lets healthy instances work until nothing is open but what waits for a

@@ -20,7 +20,7 @@ import (
 )
 
 // within is how many sequences may pass before a planted fault is found.
-const within = 1000
+const within = 600
 
 // plant is a known fault, put into the core by a small wrapper.
 type plant struct {

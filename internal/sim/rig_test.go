@@ -65,7 +65,8 @@ type rig struct {
 	sagas    []string // ids, as they were accepted
 	states   map[string]*state
 	broken   *failure
-	writing  bool // a transaction is open
+	writing  bool   // a transaction is open
+	bad      string // the saga that a refused write of the next commit is about
 	ignored  map[string]bool
 	trace    []string
 	taken    map[string]int // edges of the table
@@ -267,7 +268,7 @@ func (d door) Send(_ context.Context, id string, ev saga.Event) (saga.Decision, 
 	return res.Decision, nil
 }
 
-// refused says whether an error is a considered no.
+// refusedBy says whether an error is a considered no.
 func refusedBy(err error) bool {
 	var a *saga.Refusal
 	var b *pull.Refusal
