@@ -70,5 +70,15 @@ func settingsOf(c *config.Config) saga.Settings {
 			}
 		}
 	}
+	s.Polls[change.HandleMerged] = reconcilePoll(c)
 	return s
+}
+
+// reconcilePoll is when a merged change is looked at: at once where we deploy
+// or merged is live, else min_age after the merge, and no more often than that.
+func reconcilePoll(c *config.Config) saga.Poll {
+	if c.Deploy.Kind == "callback" {
+		return saga.Poll{Long: max(c.Reconcile.MinAge, time.Second)}
+	}
+	return saga.Poll{Short: time.Millisecond, ShortTries: 1, Long: 5 * time.Second}
 }

@@ -29,7 +29,7 @@ type Submission struct {
 const (
 	MaxFiles       = 500
 	MaxFileBytes   = 1 << 20
-	MaxTotalBytes  = 8 << 20
+	MaxTotalBytes  = 4 << 20
 	maxPath        = 1024
 	maxName        = 200
 	maxTitle       = 255

@@ -14,6 +14,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
+	"github.com/mergeflow/mergeflow/internal/change"
 	"github.com/mergeflow/mergeflow/internal/forge"
 	"github.com/mergeflow/mergeflow/internal/pull"
 	"github.com/mergeflow/mergeflow/internal/saga"
@@ -51,6 +52,12 @@ type Options struct {
 	Pulls  *pull.Service
 	Host   forge.Host
 	Index  search.Index
+	// Changes is flow change; nil: its endpoints are not served.
+	Changes *change.Service
+	// The secrets that callbacks may be signed with, all valid at once; asked at
+	// every call. None: callbacks are believed from this machine only.
+	ApprovalSecrets, DeploySecrets func() []string
+	OnCallback                     func(kind, verdict string) // nil: nobody counts
 
 	Git     http.Handler // below /git/; nil: not served
 	Metrics http.Handler // /metrics; nil: not served
@@ -73,9 +80,11 @@ func (o Options) Operations() *Operations {
 
 // The limits of one API call.
 const (
-	bodyLimit   = 1 << 20          // bytes of a body
-	bodyTimeout = 15 * time.Second // until it has arrived
-	callTimeout = 50 * time.Second // for the work; a stream has none
+	bodyLimit = 1 << 20 // bytes of a body
+	// of a change's: its files have at most 4 MiB, and JSON may escape them
+	changeBodyLimit = 9 << 20
+	bodyTimeout     = 15 * time.Second // until it has arrived
+	callTimeout     = 50 * time.Second // for the work; a stream has none
 )
 
 type api struct {
@@ -132,6 +141,9 @@ func (a *api) routes(mux *http.ServeMux) {
 	a.operationRoutes()
 	a.pullRoutes()
 	a.repoRoutes()
+	if a.Changes != nil {
+		a.changeRoutes()
+	}
 	a.searchRoutes()
 	a.healthRoutes(mux)
 	if a.Git != nil {

@@ -50,15 +50,24 @@ func checkBody(next http.Handler) http.Handler {
 	})
 }
 
+// limitOf is how large a body may be: a change carries files.
+func limitOf(path string) int {
+	if strings.HasPrefix(path, "/v1/changes") {
+		return changeBodyLimit
+	}
+	return bodyLimit
+}
+
 func readBody(w http.ResponseWriter, r *http.Request) ([]byte, *Error) {
+	bodyLimit := limitOf(r.URL.Path)
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Now().Add(bodyTimeout)) // where the connection has none, the server's limits hold
 	defer func() { _ = control.SetReadDeadline(time.Time{}) }()
 	tooLarge := newError(http.StatusRequestEntityTooLarge, codeOf(http.StatusRequestEntityTooLarge), fmt.Sprintf("the body has more than %d bytes", bodyLimit))
-	if r.ContentLength > bodyLimit && r.Header.Get("Expect") != "" {
+	if r.ContentLength > int64(bodyLimit) && r.Header.Get("Expect") != "" {
 		return nil, tooLarge // the client waits for our word before it sends
 	}
-	body, err := io.ReadAll(io.LimitReader(r.Body, bodyLimit+1))
+	body, err := io.ReadAll(io.LimitReader(r.Body, int64(bodyLimit)+1))
 	if err != nil {
 		if t, ok := errors.AsType[net.Error](err); ok && t.Timeout() {
 			return nil, newError(http.StatusRequestTimeout, codeOf(http.StatusRequestTimeout), "the body did not arrive in time")

@@ -56,6 +56,9 @@ func refusalOf(err error) *Error {
 		e.OperationID = r.OperationID
 		return e
 	}
+	if e := changeRefusal(err); e != nil {
+		return e
+	}
 	if i, ok := errors.AsType[*pull.Invalid](err); ok {
 		return invalid(i.Field, i.Detail)
 	}
@@ -161,6 +164,8 @@ func codeOf(status int) string {
 		return codeInvalid
 	case http.StatusBadRequest:
 		return "bad-request"
+	case http.StatusUnauthorized:
+		return "unauthorized"
 	case http.StatusForbidden:
 		return "forbidden"
 	case http.StatusNotFound:

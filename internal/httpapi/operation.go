@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/mergeflow/mergeflow/internal/change"
 	"github.com/mergeflow/mergeflow/internal/pull"
 	"github.com/mergeflow/mergeflow/internal/saga"
 	"github.com/mergeflow/mergeflow/internal/store"
@@ -188,7 +189,11 @@ func foreign(row saga.Row) Explain {
 
 // mergeRequest is what the saga's data says of its merge request.
 func mergeRequest(row saga.Row) *MergeRequest {
-	if row.Flow != pull.Table.Name {
+	switch row.Flow {
+	case change.Table.Name:
+		return changeMergeRequest(row)
+	case pull.Table.Name:
+	default:
 		return nil
 	}
 	var d pull.Data

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/mergeflow/mergeflow/internal/change"
 	"github.com/mergeflow/mergeflow/internal/pull"
 	"github.com/mergeflow/mergeflow/internal/saga"
 	"github.com/mergeflow/mergeflow/internal/store"
@@ -184,8 +185,11 @@ func (a *api) send(ctx context.Context, row saga.Row, event saga.Name, reason st
 	if event == saga.Fail && !slices.Contains(spec.Actions(row), saga.Fail) {
 		return saga.Decision{}, &saga.Refusal{Flow: row.Flow, State: row.State, Event: event, Allowed: spec.Actions(row), Err: saga.ErrIllegalTransition}
 	}
-	if row.Flow == pull.Table.Name {
+	switch {
+	case row.Flow == pull.Table.Name:
 		return a.Pulls.Operate(ctx, row, event, reason, actor)
+	case row.Flow == change.Table.Name && a.Changes != nil:
+		return a.Changes.Operate(ctx, row, event, reason, actor)
 	}
 	return a.Engine.Send(ctx, row.ID, saga.Event{Name: event, Actor: actor, Detail: reason})
 }

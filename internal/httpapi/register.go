@@ -72,6 +72,7 @@ func register[I, O any](a *api, op huma.Operation, handler func(context.Context,
 	// huma would leave its read deadline on the connection, where it ends the
 	// request of whoever takes longer; checkBody has read the body by then.
 	op.BodyReadTimeout = -1
+	op.MaxBodyBytes = -1 // likewise: it has bounded the body
 	huma.Register(a.huma, op, func(ctx context.Context, in *I) (*O, error) {
 		ctx, cancel := context.WithTimeout(ctx, callTimeout)
 		defer cancel()
