@@ -93,7 +93,7 @@ func TestCoreUnderRandomInterleavings(t *testing.T) {
 	if sequences >= 1000 {
 		reached(t, taken, recorded)
 	}
-	t.Logf("%d sequences, %d actions, %d transitions over %d edges", sequences, actions, total(taken), len(taken))
+	t.Logf("%d sequences from seed %d: %d actions, %d transitions over %d edges", sequences, seed, actions, total(taken), len(taken))
 	for _, k := range slices.Sorted(maps.Keys(recorded)) {
 		t.Logf("%6d × %s", recorded[k], k)
 	}
