@@ -50,6 +50,12 @@ lint: ## gofmt, go vet, staticcheck (exclusions: staticcheck.conf).
 	go vet -tags=fault ./...
 	$(TOOL) staticcheck ./...
 
+.PHONY: sim
+sim: export SIM_SEQUENCES ?= 50000
+sim: export SIM_SEED ?= $(shell date +%s)
+sim: ## Model test of the core: SIM_SEQUENCES random interleavings from SIM_SEED.
+	go test -count=1 -timeout 60m -run TestCoreUnderRandomInterleavings -v ./internal/sim
+
 .PHONY: bench
 bench: ## Transitions per second on both databases.
 	@scripts/debian-packages git postgresql
