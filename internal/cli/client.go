@@ -159,6 +159,14 @@ func hint(e *httpapi.Error) string {
 		return "mergeflow watch " + or(e.OperationID, "OP")
 	case "retry-instead":
 		return "mergeflow retry " + or(e.OperationID, "OP") + " --reason R"
+	case "binding-in-progress":
+		return "mergeflow watch " + or(e.OperationID, "OP")
+	case "idempotency-mismatch":
+		return "use another key for another change"
+	case "no-change":
+		return "the files say so already"
+	case "overloaded":
+		return "try again in a few seconds"
 	case "pull-closed":
 		return "open another one with mergeflow pr create"
 	case "already-merged":

@@ -105,6 +105,7 @@ not allowed), 5 still going when --timeout ended.`,
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return usageOf(c, err) })
 	root.AddGroup(&cobra.Group{ID: groupServer, Title: "Run it:"},
 		&cobra.Group{ID: groupPulls, Title: "Repositories and pull requests:"},
+		&cobra.Group{ID: groupChanges, Title: "Changes:"},
 		&cobra.Group{ID: groupOps, Title: "Operations:"},
 		&cobra.Group{ID: groupMore, Title: "More:"})
 	root.SetHelpCommandGroupID(groupMore)
@@ -112,6 +113,7 @@ not allowed), 5 still going when --timeout ended.`,
 	root.AddCommand(
 		s.serveCmd(), s.demoCmd(), s.migrateCmd(), s.configCmd(),
 		s.repoCmd(), s.prCmd(), s.mergeCmd(), s.searchCmd(),
+		s.submitCmd(), s.approveCmd(), s.rejectCmd(), s.withdrawCmd(),
 		s.getCmd(), s.listCmd(), s.watchCmd(), s.historyCmd(),
 		s.retryCmd(), s.resumeCmd(), s.failCmd(), s.closeCmd(),
 		s.flowCmd(), s.versionCmd(),
@@ -122,8 +124,9 @@ not allowed), 5 still going when --timeout ended.`,
 
 // The headings that help lists commands under.
 const (
-	groupServer = "server"
-	groupPulls  = "pulls"
-	groupOps    = "operations"
-	groupMore   = "more"
+	groupServer  = "server"
+	groupPulls   = "pulls"
+	groupChanges = "changes"
+	groupOps     = "operations"
+	groupMore    = "more"
 )

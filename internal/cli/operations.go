@@ -141,15 +141,19 @@ func (s *session) listCmd() *cobra.Command {
 }
 
 func (s *session) historyCmd() *cobra.Command {
-	return s.clientFlags(&cobra.Command{
+	var callbacks bool
+	c := s.clientFlags(&cobra.Command{
 		Use: "history OP", GroupID: groupOps, Args: args("OP"),
 		Short:   "Print every transition and note of an operation, oldest first",
 		Long:    "Prints every transition and note of an operation, oldest first.\n" + opArgument,
-		Example: "  mergeflow history 'shop/app!1'",
+		Example: "  mergeflow history 'shop/app!1'\n  mergeflow history 01922d3c-7e1a-7cc3-98c4-dc0c0c07398f --callbacks",
 		RunE: func(c *cobra.Command, given []string) error {
 			api, id, err := s.operation(c, given[0])
 			if err != nil {
 				return err
+			}
+			if callbacks {
+				return s.callbacksOf(c.Context(), api, id)
 			}
 			api.tape.answers = nil // what it took to find the operation
 			items, err := collect(api, pageFlags{all: true}, api.History(c.Context(), id))
@@ -165,6 +169,8 @@ func (s *session) historyCmd() *cobra.Command {
 			})
 		},
 	})
+	c.Flags().BoolVar(&callbacks, "callbacks", false, "the callbacks instead, each with its verdict and the rule behind it")
+	return c
 }
 
 // movement is what an entry of the history did.

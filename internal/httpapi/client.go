@@ -221,10 +221,14 @@ func clone(q url.Values) url.Values {
 
 // call makes one call and reads its answer.
 func call[T any](ctx context.Context, c *Client, method, path string, q url.Values, body any) (T, error) {
+	return callWith[T](ctx, c, method, path, q, body, nil)
+}
+
+func callWith[T any](ctx context.Context, c *Client, method, path string, q url.Values, body any, header http.Header) (T, error) {
 	var out T
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
-	resp, err := c.open(ctx, method, path, q, body, nil)
+	resp, err := c.open(ctx, method, path, q, body, header)
 	if err != nil {
 		return out, err
 	}
