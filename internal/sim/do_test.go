@@ -303,18 +303,20 @@ func (r *rig) holds(x *execution) bool {
 	return row.Command != nil && row.Command.LeaseToken == x.claimed.Lease.Token
 }
 
-// acted: a merge that the step's look could see is never closed over. One that
-// somebody else makes after the look is beyond us.
+// acted: a merge that the step's look could see, or that the step itself made,
+// is never closed over. What lands between the look and the commit is beyond
+// us: somebody's on the forge, or that of a worker that outlived its lease.
 func (r *rig) acted(x *execution, d saga.Decision) {
 	m := r.requestOf(x.claimed.Row.AggregateID)
 	for _, mv := range d.Moves {
 		if mv.Event != saga.Close || m.merges == 0 {
 			continue
 		}
-		if !m.elsewhere || !x.looked || m.mergedAt <= x.lookedAt {
+		if !x.looked || m.mergedAt <= x.lookedAt || m.mergedBy == x {
 			r.breaks("I13", "%s is closed by what %s answered, and git had merged", r.called(d.Row.ID), x.name)
 		}
 		m.raced = true
+		r.recorded["closed while it was merged"]++
 	}
 }
 

@@ -53,6 +53,10 @@ func (r *rig) operate(a action) {
 	if before := r.states[id].before; a.c == 6 && before.ID != "" {
 		row, seen = before, " (as of version "+fmt.Sprint(before.Version)+")"
 	}
+	if a.b == 14 {
+		r.world.direct, seen = lost, seen+" (the forge can't be read)"
+	}
+	defer func() { r.world.direct = answered }()
 	d, err := r.service.Operate(context.Background(), row, event, "because", "olga")
 	r.clicked(id, event, seen, d, err)
 }
@@ -75,7 +79,10 @@ func (r *rig) clicked(id string, event saga.Name, seen string, d saga.Decision, 
 		r.breaks("I3", "%s is closed at once, and a worker may be acting or have acted", r.called(id))
 	}
 	if m := r.requestOf(r.states[id].row.AggregateID); len(d.Moves) > 0 && event == saga.Close && m.merges > 0 {
-		r.breaks("I13", "%s is closed by a click, and git has merged", r.called(id))
+		m.raced = m.mergedBy == nil && r.world.direct != answered // nobody could see it
+		if !m.raced {
+			r.breaks("I13", "%s is closed by a click, and git has merged", r.called(id))
+		}
 	}
 	r.log("olga: %s %s%s: %s", event, id, seen, became(d))
 }
@@ -166,8 +173,7 @@ func (r *rig) outside(a action) {
 			r.log("%s: %s", m.pullID, s)
 		}
 	case 5:
-		if m.merges == 0 && r.world.merge(m, m.head()) == nil {
-			m.elsewhere = true
+		if m.merges == 0 && r.world.merge(m, m.head(), nil) == nil {
 			r.log("somebody merges %s on the forge", m.pullID)
 			if p, err := r.db.Pull(context.Background(), m.pullID); err == nil && p.OperationID != "" && a.c%2 == 1 {
 				r.found(p.OperationID, m)

@@ -36,24 +36,30 @@ var faults = []fault{lost, lost, unknown, swallowed, flying, refused, garbage, p
 
 // mergeRequest is one of the fake forge.
 type mergeRequest struct {
-	ref       forge.Ref
-	pullID    string
-	pushes    int // the head is a function of it
-	closed    bool
-	checks    forge.CheckState
-	locks     bool // a merge under way shows as locked
-	flying    []string
-	merges    int
-	commit    string
-	mergedAt  int  // the action
-	elsewhere bool // merged by somebody on the forge
-	raced     bool // closed here while somebody merged it there
+	ref      forge.Ref
+	pullID   string
+	pushes   int // the head is a function of it
+	closed   bool
+	checks   forge.CheckState
+	locks    bool // a merge under way shows as locked
+	flying   []flight
+	merges   int
+	commit   string
+	mergedAt int        // the action
+	mergedBy *execution // nil: somebody on the forge
+	raced    bool       // closed here while it was merged there
 }
 
-func (m *mergeRequest) head() string { return fmt.Sprintf("%040x", 0xabc000+m.pushes) }
+func (m *mergeRequest) head() string { return fmt.Sprintf("%06x%034x", 0xabc000+m.pushes, 0) }
+
+// flight is a merge under way that nobody waits for any more.
+type flight struct {
+	head string
+	by   *execution
+}
 
 // merge lands a head. It is all or nothing, like a real forge's.
-func (w *world) merge(m *mergeRequest, head string) error {
+func (w *world) merge(m *mergeRequest, head string, by *execution) error {
 	switch {
 	case m.closed || w.closedHere(m):
 		return &forge.Error{Op: "merge", Kind: forge.KindClosed, Detail: "it is closed"}
@@ -61,8 +67,8 @@ func (w *world) merge(m *mergeRequest, head string) error {
 		return &forge.Error{Op: "merge", Kind: forge.KindHeadMoved, Detail: "the head is another"}
 	}
 	m.merges++
-	m.commit = fmt.Sprintf("%040x", 0xfed000+int(m.ref.IID)*16+m.merges)
-	m.mergedAt = w.r.turn
+	m.commit = fmt.Sprintf("%06x%034x", 0xfed000+int(m.ref.IID)*16+m.merges, 0)
+	m.mergedAt, m.mergedBy = w.r.turn, by
 	return nil
 }
 
@@ -138,7 +144,7 @@ func reach[T any](ctx context.Context, w *world, name string, failure func(fault
 func (w *world) fly(x *execution) {
 	for _, m := range w.requests {
 		if m.pullID == x.claimed.Row.AggregateID {
-			m.flying = append(m.flying, x.asked)
+			m.flying = append(m.flying, flight{x.asked, x})
 		}
 	}
 }
@@ -148,12 +154,12 @@ func (w *world) land(m *mergeRequest) string {
 	if len(m.flying) == 0 {
 		return ""
 	}
-	head := m.flying[0]
+	f := m.flying[0]
 	m.flying = m.flying[1:]
 	if m.merges > 0 {
 		return "the merge under way found it merged"
 	}
-	if err := w.merge(m, head); err != nil {
+	if err := w.merge(m, f.head, f.by); err != nil {
 		return "the merge under way ended: " + err.Error()
 	}
 	return "the merge under way landed"
@@ -234,7 +240,7 @@ func (f fakeForge) Merge(ctx context.Context, in forge.MergeInput) (string, erro
 		if m.merges > 0 && x.looked {
 			return m.commit, nil
 		}
-		if err := f.merge(m, in.HeadSHA); err != nil {
+		if err := f.merge(m, in.HeadSHA, x); err != nil {
 			return "", err
 		}
 		return m.commit, nil
