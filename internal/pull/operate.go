@@ -43,7 +43,8 @@ func (s *Service) Close(ctx context.Context, pullID, reason, actor string) (View
 
 // Operate sends an operator's event to a saga of this flow. What is refused is
 // a *saga.Refusal. A close looks at the forge first: what git has merged can't
-// be closed, and goes on instead.
+// be closed, and goes on instead. A forge that can't be read keeps only a
+// failed saga from being closed.
 func (s *Service) Operate(ctx context.Context, row saga.Row, event saga.Name, reason, actor string) (saga.Decision, error) {
 	ev := saga.Event{Name: event, Actor: actor, Detail: reason}
 	if event == saga.Close && closable(row.State) {
@@ -56,9 +57,11 @@ func (s *Service) Operate(ctx context.Context, row saga.Row, event saga.Name, re
 			return saga.Decision{}, err
 		}
 		mr, err := s.look(ctx, p)
-		if err != nil {
+		if err != nil && row.State == MergeFailed {
 			return saga.Decision{}, err
 		}
+		// Of a running saga only somebody else's merge is missed where the forge
+		// can't be read: what its own step did is looked for before it is closed.
 		if d.MergeCommit != "" || mr.State == forge.Merged {
 			if d.MergeCommit == "" {
 				// While it is merging its own step finds the merge.

@@ -349,3 +349,34 @@ func TestBadInputNamesTheField(t *testing.T) {
 		}
 	}
 }
+
+// What somebody merged on the forge is not closed, whatever the saga is doing;
+// a forge that can't be read keeps nobody from closing what has not begun.
+func TestCloseLooksAtTheForge(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	w := r.repo("ci")
+	w.push("f", "f.txt", "x")
+	p := r.pull("f")
+	op := r.merge(p.ID) // waits for ci
+	row := r.until(op, pull.Validating)
+	away := &elsewhere{Forge: r.host}
+	svc := *r.svc
+	svc.Forges = func(string) (forge.Forge, bool) { return away, true }
+
+	away.mr = &forge.MergeRequest{State: forge.Merged, MergeCommit: strings.Repeat("c", 40)}
+	r.refused(second(svc.Operate(t.Context(), row, saga.Close, "no", "ann")), pull.CodeRetryInstead)
+	if got := r.until(op, pull.Merged); !strings.Contains(string(got.Data), strings.Repeat("c", 40)) {
+		t.Errorf("%s", got.Data)
+	}
+
+	w.push("g", "g.txt", "y")
+	q := r.pull("g")
+	op = r.merge(q.ID)
+	row = r.until(op, pull.Validating)
+	away.mr = nil
+	if _, err := svc.Operate(t.Context(), row, saga.Close, "no", "ann"); err != nil {
+		t.Fatal(err)
+	}
+	r.until(op, pull.PullClosed)
+}

@@ -64,6 +64,20 @@ func (f *faulty) set(m func(ctx context.Context, in forge.MergeInput) (string, e
 	f.merge = m
 }
 
+// elsewhere is a forge whose word on every merge request is mr; without one it
+// is down.
+type elsewhere struct {
+	forge.Forge
+	mr *forge.MergeRequest
+}
+
+func (e *elsewhere) MergeRequest(context.Context, forge.Ref) (forge.MergeRequest, error) {
+	if e.mr == nil {
+		return forge.MergeRequest{}, &forge.Error{Op: "look", Kind: forge.KindTransient, Detail: "down"}
+	}
+	return *e.mr, nil
+}
+
 type recorder struct {
 	mu   sync.Mutex
 	sent map[string][]string // watcher → delivery ids
