@@ -86,3 +86,13 @@ func mustSaga(t testing.TB, db *postgres.DB, id string) saga.Row {
 	}
 	return r
 }
+
+// until waits for a condition that another process's work makes true.
+func until(t testing.TB, what string, cond func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !cond(); {
+		if time.Now().After(end) {
+			t.Fatalf("never: %s", what)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -75,6 +76,45 @@ func TestCommitWhoseAnswerIsLostCounts(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// The store's side of the connection is gone, but the server goes on working
+// and commits later: what became of it is asked only after that.
+func TestCommitStillUnderWayIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	dsn := pg.Database(t)
+	w := newWire(t, dsn)
+	db := open(t, w.dsn)
+	rows := startSagas(t, db, 1)
+	cs := claim(t, db, 1)
+	release := hold(t, dsn, "pull_requests", "pull_id", rows[0].AggregateID) // the writes get as far as that
+	w.askAndLeave(outwardStatus)
+	type answer struct {
+		results []store.Result
+		err     error
+	}
+	answered := make(chan answer, 1)
+	go func() {
+		rs, err := finish(context.Background(), db, cs, saga.Done("", nil))
+		answered <- answer{rs, err}
+	}()
+	c := connect(t, dsn)
+	until(t, "the store waits for the lost transaction's lock", func() bool {
+		var n int
+		if err := c.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity
+			WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n == 2 // the lost transaction, and the look for it
+	})
+	release()
+	a := <-answered
+	if a.err != nil || a.results[0].Err != nil {
+		t.Fatalf("answered %+v, %v", a.results, a.err)
+	}
+	if got := mustSaga(t, db, rows[0].ID); got.Version != 2 || got.State != "B" {
+		t.Errorf("version %d in %s", got.Version, got.State)
 	}
 }
 

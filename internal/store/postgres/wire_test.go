@@ -93,6 +93,9 @@ func (w *wire) copy(to, from net.Conn, asked bool) {
 	buf := make([]byte, 1<<16)
 	for leaving := (*cut)(nil); ; {
 		n, err := from.Read(buf)
+		if asked && bytes.HasPrefix(buf[:n], cancelRequest) {
+			return
+		}
 		if n > 0 {
 			c := leaving
 			if c == nil {
@@ -122,8 +125,14 @@ func (w *wire) copy(to, from net.Conn, asked bool) {
 	}
 }
 
-// endOfRequest is the protocol's Sync message.
-var endOfRequest = []byte{'S', 0, 0, 0, 4}
+var (
+	// endOfRequest is the protocol's Sync message.
+	endOfRequest = []byte{'S', 0, 0, 0, 4}
+	// cancelRequest is how a connection begins by which the driver asks the
+	// server to give up what a lost connection was doing. It never gets through:
+	// in a network that is torn the server goes on.
+	cancelRequest = []byte{0, 0, 0, 16, 0x04, 0xd2, 0x16, 0x2e}
+)
 
 func (w *wire) cutFor(b []byte, asked bool) *cut {
 	w.mu.Lock()
@@ -153,6 +162,9 @@ func (w *wire) loseAnswer(text string) <-chan struct{} {
 func (w *wire) loseRequest(text string) <-chan struct{} {
 	return w.arm(&cut{text: text, asked: true, withheld: true})
 }
+
+// askAndLeave breaks the connection as soon as the server has been asked.
+func (w *wire) askAndLeave(text string) <-chan struct{} { return w.arm(&cut{text: text, asked: true}) }
 
 // refuseOthers lets no connection through beside those that are open.
 func (w *wire) refuseOthers() {
