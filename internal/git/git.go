@@ -28,6 +28,9 @@ var (
 	ErrNotFound = errors.New("not found in the repository")
 	// ErrMoved is a compare-and-swap that met another value: nothing was written.
 	ErrMoved = errors.New("the reference has another value than expected")
+	// ErrNested is a reference whose name lies inside or around another one's
+	// ("a/b" beside "a"): nothing was written.
+	ErrNested = errors.New("the reference's name lies inside or around another one's")
 	// ErrUnrelated is a merge of histories without a common commit.
 	ErrUnrelated = errors.New("the histories have no commit in common")
 )

@@ -34,8 +34,11 @@ const (
 	pushFile   = "push"
 )
 
-// head is locked with the branch that it names.
-const head = "HEAD"
+// head is locked with the branch that it names, packedRefs when a reference is removed.
+const (
+	head       = "HEAD"
+	packedRefs = "packed-refs"
+)
 
 const lockPoll = 2 * time.Millisecond
 
@@ -98,6 +101,20 @@ func (r Repo) acquire(ctx context.Context, name string, how int) (*os.File, erro
 	}
 }
 
+// Lock takes a lock of the repository's that is named for what it orders, and
+// waits for it until ctx ends. It also orders other processes, and ends with its
+// holder.
+func (r Repo) Lock(ctx context.Context, name string) (unlock func(), err error) {
+	if checkRef("refs/"+name) != nil || strings.Contains(name, "/") || name == writerFile || name == pushFile {
+		return nil, fmt.Errorf("%.80q is no name for a lock", name)
+	}
+	f, err := r.acquire(ctx, name, syscall.LOCK_EX)
+	if err != nil {
+		return nil, err
+	}
+	return func() { f.Close() }, nil
+}
+
 // begin takes the writer's lock, removes what a dead writer left behind, and
 // notes the references that are about to change.
 func (r Repo) begin(ctx context.Context, refs []string) (*os.File, error) {
@@ -106,7 +123,7 @@ func (r Repo) begin(ctx context.Context, refs []string) (*os.File, error) {
 		return nil, err
 	}
 	if err = r.clearDead(f); err == nil {
-		_, err = f.WriteAt([]byte(strings.Join(append(refs, head), "\n")+"\n"), 0)
+		_, err = f.WriteAt([]byte(strings.Join(append(refs, head, packedRefs), "\n")+"\n"), 0)
 	}
 	if err != nil {
 		f.Close()
@@ -133,7 +150,7 @@ func (r Repo) clearDead(writer *os.File) error {
 		return r.lockFailure(writerFile, err)
 	}
 	for ref := range strings.SplitSeq(strings.TrimSpace(string(note)), "\n") {
-		if ref != head && checkRef(ref) != nil {
+		if ref != head && ref != packedRefs && checkRef(ref) != nil {
 			continue // nothing, or torn: then git was never started
 		}
 		if err := r.removeStale(ref); err != nil {
@@ -156,8 +173,14 @@ func (r Repo) removeStale(ref string) error {
 	if err := syscall.Flock(int(push.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		return r.lockError(ref) // a push is under way: it may be the maker
 	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("remove the stale %s.lock: %w", ref, pathless(err))
+	stale := []string{path}
+	if ref == packedRefs { // its next content is written beside it, under the same lock
+		stale = []string{filepath.Join(r.Dir, packedRefs+".new"), path}
+	}
+	for _, path := range stale {
+		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("remove the stale %s: %w", filepath.Base(path), pathless(err))
+		}
 	}
 	return nil
 }

@@ -29,8 +29,8 @@ type Guard struct {
 // crash leaves it either as it was or as it was asked to be: git writes several
 // references one after the other, and a killed git has written some of them.
 //
-// ErrMoved: something has another value, nothing was written. *LockError:
-// nothing was written. A cancelled context or a killed git: the swap may have
+// ErrMoved: something has another value, nothing was written. ErrNested and
+// *LockError: nothing was written. A cancelled context or a killed git: the swap may have
 // happened, or may still happen until UpdateRef is called again (every call
 // first waits for an orphaned git to end).
 func (r Repo) UpdateRef(ctx context.Context, s Swap, guards ...Guard) error {
@@ -73,11 +73,13 @@ func (r Repo) refused(err error, refs []string) error {
 	}
 	switch {
 	case strings.Contains(e.Stderr, ".lock': File exists"):
-		for _, ref := range append(refs, head) {
+		for _, ref := range append(refs, head, packedRefs) {
 			if strings.Contains(e.Stderr, "'"+ref+".lock'") {
 				return r.lockError(ref)
 			}
 		}
+	case strings.Contains(e.Stderr, "' exists; cannot create '"):
+		return fmt.Errorf("%s: %w", refs[0], ErrNested)
 	case strings.Contains(e.Stderr, "but expected"),
 		strings.Contains(e.Stderr, "reference already exists"),
 		strings.Contains(e.Stderr, "unable to resolve reference"):

@@ -39,6 +39,8 @@ type call struct {
 	findsDir bool
 	// config are keys and values for this call alone.
 	config []string
+	// temp is one more local path that no error may show.
+	temp string
 }
 
 // settings are the configuration of every call. They come by environment, so
@@ -195,6 +197,9 @@ func (c call) clean(s string) string {
 			s = strings.ReplaceAll(s, dir+"/", "")
 			s = strings.ReplaceAll(s, dir, "the repository")
 		}
+	}
+	if c.temp != "" {
+		s = strings.ReplaceAll(s, c.temp, "a temporary folder")
 	}
 	s = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {

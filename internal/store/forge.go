@@ -19,6 +19,9 @@ type Forge interface {
 	CreatePull(ctx context.Context, p Pull, watchers []string) (Pull, error)
 	// PullByIID finds a pull request by its repository and number.
 	PullByIID(ctx context.Context, forge, repo string, iid int64) (Pull, error)
+	// PullsBySource lists a repository's pull requests of two branches, the
+	// highest number first, at most limit.
+	PullsBySource(ctx context.Context, forge, repo, source, target string, limit int) ([]Pull, error)
 	// SetForgeState records the local forge's truth after git has it. A merged
 	// pull request is never opened or closed again.
 	SetForgeState(ctx context.Context, pullID, state, mergeCommit string) error

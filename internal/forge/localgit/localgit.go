@@ -23,6 +23,10 @@
 // can't land a second merge. Each move writes one reference: git does not write
 // two of them atomically when it is killed.
 //
+// A close is a reference too, refs/mergeflow/closed/<pull>. Both moves of a
+// merge also need it absent, and it is made only while the branch stands where
+// nothing was merged: of a close and a merge that meet, exactly one happens.
+//
 // All methods are safe for concurrent use, also by several processes that share
 // the directory and the database.
 package localgit
@@ -47,6 +51,9 @@ type Options struct {
 	// Dir holds the repositories, as <name>.git. It is made when it is needed.
 	Dir   string
 	Store store.Forge
+	// ApprovalStore keeps the approvals of reviewers; nil: there are none, and
+	// none can be given.
+	ApprovalStore Approvals
 	// Forge is the forge's name in the configuration; "default" when empty.
 	Forge string
 	// PullURL is where people see a merge request; may be nil.

@@ -82,38 +82,36 @@ func (l *look) attempt(ctx context.Context, op string, in forge.MergeInput) (aga
 	if err != nil {
 		return false, err
 	}
-	transient := func(err error) error {
-		return &forge.Error{Op: op, Kind: forge.KindTransient, Detail: saga.Clean(err.Error(), 1000), Err: err}
-	}
 	if err := l.host.point(pointBefore); err != nil {
-		return false, transient(err)
+		return false, notApplied(op, err)
 	}
+	notClosed := git.Guard{Ref: l.closedRef(), Value: git.Zero}
 	if l.marker != m {
 		mark := git.Swap{Ref: l.markerRef(), Old: orZero(l.marker), New: m}
-		err := l.repo.UpdateRef(ctx, mark, git.Guard{Ref: l.targetRef(), Value: l.target})
+		err := l.repo.UpdateRef(ctx, mark, git.Guard{Ref: l.targetRef(), Value: l.target}, notClosed)
 		if errors.Is(err, git.ErrMoved) {
 			return true, nil
 		}
 		if err != nil {
-			return false, transient(err) // the branch has not moved
+			return false, notApplied(op, err) // the branch has not moved
 		}
 	}
 	if err := l.host.point(pointMarked); err != nil {
-		return false, transient(err)
+		return false, notApplied(op, err)
 	}
 	land := git.Swap{Ref: l.targetRef(), Old: l.target, New: m}
-	err = l.repo.UpdateRef(ctx, land, git.Guard{Ref: l.markerRef(), Value: m})
+	err = l.repo.UpdateRef(ctx, land, git.Guard{Ref: l.markerRef(), Value: m}, notClosed)
 	if errors.Is(err, git.ErrMoved) {
 		return true, nil
 	}
 	if locked, ok := errors.AsType[*git.LockError](err); ok {
-		return false, transient(locked)
+		return false, notApplied(op, locked)
 	}
 	if err == nil {
 		err = l.host.point(pointSwapped)
 	}
 	if err != nil {
-		return false, &forge.Error{Op: op, Kind: forge.KindUnclear, Detail: saga.Clean(err.Error(), 1000), Err: err}
+		return false, unclear(op, err)
 	}
 	l.merged = m
 	return false, nil

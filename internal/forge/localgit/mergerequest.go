@@ -100,6 +100,7 @@ type look struct {
 	head       string // tip of the source; empty when it is gone
 	target     string // tip of the target; empty when it is gone
 	marker     string // the intended or done merge; empty when there is none
+	closed     bool   // in git; the database may not know yet, or know more
 	merged     string // the commit that landed; empty while not merged
 	mergedHead string
 }
@@ -108,8 +109,13 @@ func (l *look) sourceRef() string { return "refs/heads/" + l.pull.Source }
 func (l *look) targetRef() string { return "refs/heads/" + l.pull.Target }
 func (l *look) markerRef() string { return markerPrefix + l.pull.ID }
 
-// markerPrefix is where merges are marked. Clients neither see nor push it.
-const markerPrefix = "refs/mergeflow/merged/"
+func (l *look) closedRef() string { return closedPrefix + l.pull.ID }
+
+// Where merges and closes are marked. Clients neither see nor push it.
+const (
+	markerPrefix = "refs/mergeflow/merged/"
+	closedPrefix = "refs/mergeflow/closed/"
+)
 
 func (h *Host) look(ctx context.Context, op string, ref forge.Ref) (*look, error) {
 	row, repo, err := h.open(ctx, op, ref.Project)
@@ -126,11 +132,12 @@ func (h *Host) look(ctx context.Context, op string, ref forge.Ref) (*look, error
 
 // refresh looks at git again. The database's row stays as it was read.
 func (l *look) refresh(ctx context.Context, op string) error {
-	refs, err := l.repo.Values(ctx, l.sourceRef(), l.targetRef(), l.markerRef())
+	refs, err := l.repo.Values(ctx, l.sourceRef(), l.targetRef(), l.markerRef(), l.closedRef())
 	if err != nil {
 		return fromGit(op, err)
 	}
 	l.head, l.target, l.marker = refs[l.sourceRef()], refs[l.targetRef()], refs[l.markerRef()]
+	l.closed = refs[l.closedRef()] != ""
 	if l.marker != "" && l.target != "" {
 		landed, err := l.repo.IsAncestor(ctx, l.marker, l.target)
 		if err != nil {
@@ -145,6 +152,7 @@ func (l *look) refresh(ctx context.Context, op string) error {
 	if l.pull.ForgeState == string(forge.Merged) {
 		return l.landed(ctx, op, l.pull.MergeCommit)
 	}
+	l.record(ctx)
 	return nil
 }
 
@@ -166,11 +174,12 @@ func (l *look) landed(ctx context.Context, op, commit string) error {
 // record tells the database what git has. When that fails, nothing is lost:
 // git is the truth, and the next look tries again.
 func (l *look) record(ctx context.Context) {
-	if l.pull.ForgeState == string(forge.Merged) && l.pull.MergeCommit == l.merged {
+	state := l.state()
+	if l.pull.ForgeState == string(state) && l.pull.MergeCommit == l.merged {
 		return
 	}
-	if err := l.host.Store.SetForgeState(ctx, l.pull.ID, string(forge.Merged), l.merged); err != nil {
-		l.host.Log.WarnContext(ctx, "merged in git, not recorded yet", "repo", l.pull.Repo, "iid", l.pull.IID, "commit", l.merged, "error", err)
+	if err := l.host.Store.SetForgeState(ctx, l.pull.ID, string(state), l.merged); err != nil {
+		l.host.Log.WarnContext(ctx, "not recorded yet", "repo", l.pull.Repo, "iid", l.pull.IID, "state", state, "commit", l.merged, "error", err)
 	}
 }
 
@@ -178,7 +187,7 @@ func (l *look) state() forge.State {
 	switch {
 	case l.merged != "":
 		return forge.Merged
-	case l.pull.ForgeState == string(forge.Closed):
+	case l.closed, l.pull.ForgeState == string(forge.Closed):
 		return forge.Closed
 	}
 	return forge.Open

@@ -16,11 +16,8 @@ func (db *DB) PullsBySource(ctx context.Context, forge, repo, source, target str
 			return nil, nil // nothing of that name can be there
 		}
 	}
-	if limit <= 0 {
-		limit = defaultLimit
-	}
 	rows, err := db.pool.Query(ctx, `SELECT `+pullColumns+` FROM pull_requests p
-		WHERE p.forge = $1 AND p.repo = $2 AND p.source = $3 AND p.target = $4 ORDER BY p.iid DESC LIMIT $5`, forge, repo, source, target, limit)
+		WHERE p.forge = $1 AND p.repo = $2 AND p.source = $3 AND p.target = $4 ORDER BY p.iid DESC LIMIT $5`, forge, repo, source, target, limitOf(limit))
 	if err != nil {
 		return nil, wrap(op, err)
 	}

@@ -36,6 +36,7 @@ CREATE TABLE pull_requests (
     UNIQUE (forge, repo, iid)
 ) WITH (fillfactor = 80);
 CREATE INDEX pull_requests_created ON pull_requests (created_at DESC, pull_id DESC);
+CREATE INDEX pull_requests_source ON pull_requests (forge, repo, source);
 
 CREATE TABLE watchers (
     pull_id uuid NOT NULL REFERENCES pull_requests ON DELETE CASCADE,

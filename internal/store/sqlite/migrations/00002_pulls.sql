@@ -34,6 +34,7 @@ CREATE TABLE pull_requests (
     UNIQUE (forge, repo, iid)
 ) STRICT;
 CREATE INDEX pull_requests_created ON pull_requests (created_at DESC, pull_id DESC);
+CREATE INDEX pull_requests_source ON pull_requests (forge, repo, source);
 
 CREATE TABLE watchers (
     pull_id TEXT NOT NULL REFERENCES pull_requests ON DELETE CASCADE,
