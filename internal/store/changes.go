@@ -169,3 +169,23 @@ type MRApproval struct {
 	SHA     string
 	At      time.Time
 }
+
+// Refs are what a saga of flow change is found by when a callback names no
+// operation: the merge request's number and the merge commit, from its data.
+// Drivers write them in the transaction in which they first appear.
+func Refs(row saga.Row) (mrIID int64, mergeCommit string) {
+	if row.Flow != changeFlow {
+		return 0, ""
+	}
+	var d struct {
+		MRIID       int64  `json:"mrIid"`
+		MergeCommit string `json:"mergeCommit"`
+	}
+	if json.Unmarshal(row.Data, &d) != nil {
+		return 0, ""
+	}
+	return d.MRIID, d.MergeCommit
+}
+
+// changeFlow is the flow whose sagas callbacks look for.
+const changeFlow = "change"

@@ -31,6 +31,7 @@ type Store interface {
 	Sagas
 	Pulls
 	Forge
+	Changes
 	Close() error
 	// Ping answers quickly whether the database can be used.
 	Ping(ctx context.Context) error

@@ -69,7 +69,7 @@ func stored(t time.Time) time.Time {
 const (
 	sagaColumns = `s.saga_id, s.flow, s.flow_version, s.flow_order, s.aggregate_id, s.subject, s.target, s.project, s.title,
 		s.created_at, s.state, s.version, s.failed_step, s.error_kind, s.last_error, s.hint, s.pending_event, s.data,
-		s.waiting_since, s.updated_at, s.closed_at`
+		s.waiting_since, s.updated_at, s.closed_at, s.early`
 	commandColumns = `o.type, o.available_at, o.queued_since, o.deadline_at, o.attempt, o.checks, o.unclear, o.evidence,
 		o.lease_token, o.lease_until, o.held_for`
 )
@@ -80,6 +80,7 @@ type sagaScan struct {
 	id               pgtype.UUID
 	failure          saga.Failure
 	pending, data    []byte
+	early            []byte
 	created, waiting time.Time
 	updated          time.Time
 	closed           pgtype.Timestamptz
@@ -89,7 +90,7 @@ func (x *sagaScan) into() []any {
 	r, a, f := &x.row, &x.row.About, &x.failure
 	return []any{&x.id, &r.Flow, &r.FlowVersion, (*string)(&r.Order), &r.AggregateID, &a.Subject, &a.Target, &a.Project, &a.Title,
 		&x.created, (*string)(&r.State), &r.Version, (*string)(&f.Step), (*string)(&f.Kind), &f.Error, &f.Hint, &x.pending, &x.data,
-		&x.waiting, &x.updated, &x.closed}
+		&x.waiting, &x.updated, &x.closed, &x.early}
 }
 
 func (x *sagaScan) saga() (saga.Row, error) {
@@ -104,6 +105,11 @@ func (x *sagaScan) saga() (saga.Row, error) {
 		r.Pending = new(saga.Event)
 		if err := json.Unmarshal(x.pending, r.Pending); err != nil {
 			return r, fmt.Errorf("saga %s: pending event: %w", r.ID, err)
+		}
+	}
+	if x.early != nil {
+		if err := json.Unmarshal(x.early, &r.Early); err != nil {
+			return r, fmt.Errorf("saga %s: early events: %w", r.ID, err)
 		}
 	}
 	return r, nil
@@ -181,6 +187,20 @@ func refused(w store.Writes) error {
 		texts = append(texts, p.Status, p.MergeCommit)
 		if _, ok := idOf(p.PullID); !ok {
 			return fmt.Errorf("%w: %q is no pull request's id", store.ErrConflict, p.PullID)
+		}
+	}
+	if b := w.Outward.Binding; b != nil {
+		texts = append(texts, b.Status)
+	}
+	for _, e := range r.Early {
+		texts = append(texts, e.ID, string(e.Name), e.Actor, e.Detail)
+		if err := refusedJSON(e.Data); err != nil {
+			return err
+		}
+	}
+	for _, id := range d.Applied {
+		if _, ok := idOf(id); !ok {
+			return fmt.Errorf("%w: %q is no callback's id", store.ErrConflict, id)
 		}
 	}
 	if k := w.Keep; k != nil {

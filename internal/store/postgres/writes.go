@@ -23,15 +23,19 @@ type writes struct {
 	moves    moveSet
 	notes    noteSet
 	pulls    []pullRow
-	fresh    commandSet // inserted
-	changed  commandSet // updated in place
+	bindings bindingSet
+	refs     refSet
+	applied  []pgtype.UUID // early callbacks that were applied now
+	fresh    commandSet    // inserted
+	changed  commandSet    // updated in place
 	gone     []pgtype.UUID
 	witness  witness
 	newSagas []saga.Row
 }
 
 func (w *writes) empty() bool {
-	return len(w.sagas.id)+len(w.moves.id)+len(w.notes.id)+len(w.pulls)+len(w.fresh.id)+len(w.changed.id)+len(w.gone)+len(w.newSagas) == 0
+	return len(w.sagas.id)+len(w.moves.id)+len(w.notes.id)+len(w.pulls)+len(w.fresh.id)+len(w.changed.id)+len(w.gone)+len(w.newSagas)+
+		len(w.bindings.operation)+len(w.refs.id)+len(w.applied) == 0
 }
 
 // add takes one saga's decision and answers what its caller is told. before is
@@ -46,6 +50,14 @@ func (w *writes) add(id pgtype.UUID, before saga.Row, out store.Writes) store.Re
 	if p := out.Outward.Pull; p != nil {
 		pull, _ := idOf(p.PullID) // refused has looked
 		w.pulls = append(w.pulls, pullRow{id: pull, operation: id, PullWrite: *p})
+	}
+	if b := out.Outward.Binding; b != nil {
+		w.bindings.add(id, b.Status)
+	}
+	w.refs.add(id, before, d.Row)
+	for _, a := range d.Applied {
+		callback, _ := idOf(a) // refused has looked
+		w.applied = append(w.applied, callback)
 	}
 	if d.KeepCommand {
 		r.Decision.Row.Command = before.Command
@@ -96,7 +108,7 @@ func (w *writes) history(id pgtype.UUID, d saga.Decision) {
 
 // touched says whether the saga's own row changes. A mere requeue writes the command alone.
 func touched(a, b saga.Row) bool {
-	if a.State != b.State || a.Version != b.Version || a.Pending != b.Pending || !bytes.Equal(a.Data, b.Data) ||
+	if a.State != b.State || a.Version != b.Version || a.Pending != b.Pending || len(a.Early) != len(b.Early) || !bytes.Equal(a.Data, b.Data) ||
 		!a.WaitingSince.Equal(b.WaitingSince) || !a.UpdatedAt.Equal(b.UpdatedAt) || !a.ClosedAt.Equal(b.ClosedAt) {
 		return true
 	}
@@ -131,7 +143,7 @@ type sagaSet struct {
 	id                           []pgtype.UUID
 	old, version                 []int64
 	state, step, kind, err, hint []string
-	pending                      []pgtype.Text
+	pending, early               []pgtype.Text
 	data                         []string
 	waiting, updated             []time.Time
 	closed                       []pgtype.Timestamptz
@@ -143,6 +155,7 @@ func (x *sagaSet) add(id pgtype.UUID, old int64, r saga.Row) {
 	x.state, x.step, x.kind = append(x.state, string(r.State)), append(x.step, string(f.Step)), append(x.kind, string(f.Kind))
 	x.err, x.hint = append(x.err, f.Error), append(x.hint, f.Hint)
 	x.pending, x.data = append(x.pending, pendingOf(r)), append(x.data, string(r.Data))
+	x.early = append(x.early, earlyOf(r))
 	x.waiting, x.updated, x.closed = append(x.waiting, r.WaitingSince), append(x.updated, r.UpdatedAt), append(x.closed, optionalTime(r.ClosedAt))
 }
 
@@ -162,12 +175,22 @@ func pendingOf(r saga.Row) pgtype.Text {
 	return pgtype.Text{String: string(b), Valid: err == nil}
 }
 
+// earlyOf can't fail either.
+func earlyOf(r saga.Row) pgtype.Text {
+	if len(r.Early) == 0 {
+		return pgtype.Text{}
+	}
+	b, err := json.Marshal(r.Early)
+	return pgtype.Text{String: string(b), Valid: err == nil}
+}
+
 const updateSagas = `
 UPDATE saga_instances s SET state = t.state, version = t.version, failed_step = t.step, error_kind = t.kind, last_error = t.err,
-	hint = t.hint, pending_event = t.pending::json, data = t.data::json, waiting_since = t.waiting, updated_at = t.updated, closed_at = t.closed
+	hint = t.hint, pending_event = t.pending::json, data = t.data::json, waiting_since = t.waiting, updated_at = t.updated, closed_at = t.closed,
+	early = t.early::json
 FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[],
-	$11::timestamptz[], $12::timestamptz[], $13::timestamptz[])
-	AS t(id, old, version, state, step, kind, err, hint, pending, data, waiting, updated, closed)
+	$11::timestamptz[], $12::timestamptz[], $13::timestamptz[], $14::text[])
+	AS t(id, old, version, state, step, kind, err, hint, pending, data, waiting, updated, closed, early)
 WHERE s.saga_id = t.id AND s.version = t.old`
 
 // moveSet is INSERT INTO saga_history.
@@ -287,7 +310,7 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $
 // requests, commands.
 func (w *writes) queue(b *pgx.Batch) {
 	if x := &w.sagas; len(x.id) > 0 {
-		b.Queue(updateSagas, x.id, x.old, x.version, x.state, x.step, x.kind, x.err, x.hint, x.pending, x.data, x.waiting, x.updated, x.closed)
+		b.Queue(updateSagas, x.id, x.old, x.version, x.state, x.step, x.kind, x.err, x.hint, x.pending, x.data, x.waiting, x.updated, x.closed, x.early)
 	}
 	for _, r := range w.newSagas {
 		id, _ := idOf(r.ID) // refusedStart has looked
@@ -302,8 +325,17 @@ func (w *writes) queue(b *pgx.Batch) {
 	if x := &w.notes; len(x.id) > 0 {
 		b.Queue(insertNotes, x.id, x.seq, x.event, x.actor, x.detail, x.at)
 	}
+	if x := &w.refs; len(x.id) > 0 {
+		b.Queue(upsertRefs, x.id, x.project, x.iid, x.commit)
+	}
+	if len(w.applied) > 0 {
+		b.Queue(`UPDATE callbacks SET applied_at = $2 WHERE callback_id = ANY($1)`, w.applied, w.now)
+	}
 	if len(w.pulls) > 0 {
 		w.queuePulls(b)
+	}
+	if x := &w.bindings; len(x.operation) > 0 {
+		b.Queue(updateBindings, x.operation, x.status, w.now)
 	}
 	if len(w.gone) > 0 {
 		b.Queue(`DELETE FROM outbox_events WHERE saga_id = ANY($1)`, w.gone)

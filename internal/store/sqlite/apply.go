@@ -146,6 +146,9 @@ func checkDecision(d saga.Decision) error {
 	if p := r.Pending; p != nil {
 		errs = append(errs, checkText("a pending event", string(p.Name), p.Actor, p.Detail), checkJSON("a pending event's data", p.Data))
 	}
+	for _, e := range r.Early {
+		errs = append(errs, checkText("an early event", e.ID, string(e.Name), e.Actor, e.Detail), checkJSON("an early event's data", e.Data))
+	}
 	if c := r.Command; c != nil && !d.KeepCommand {
 		errs = append(errs, checkText("a command", c.Type, c.Evidence), checkID("a command's token", c.LeaseToken, c.HeldFor))
 	}
@@ -163,10 +166,14 @@ func checkNote(n saga.Note) error {
 }
 
 func checkOutward(o store.Outward) error {
-	if o.Pull == nil {
-		return nil
+	var errs []error
+	if o.Pull != nil {
+		errs = append(errs, checkText("a pull request", o.Pull.Status, o.Pull.MergeCommit))
 	}
-	return checkText("a pull request", o.Pull.Status, o.Pull.MergeCommit)
+	if o.Binding != nil {
+		errs = append(errs, checkText("a binding", o.Binding.Status))
+	}
+	return errors.Join(errs...)
 }
 
 // put writes all that a decision holds. marks belong to a lease that the next
@@ -183,6 +190,9 @@ func (s *session) put(l store.Locked, w store.Writes, m marks) error {
 		if err := s.putCommand(l.Row, d.Row.Command, m); err != nil {
 			return err
 		}
+	}
+	if err := s.putApplied(d.Applied, l.Now); err != nil {
+		return err
 	}
 	return s.putOutward(d.Row.ID, w.Outward, l.Now)
 }
@@ -202,21 +212,41 @@ func (s *session) putSaga(old saga.Row, d saga.Decision) error {
 			return err
 		}
 	}
-	if len(d.Moves) == 0 && pending == before && dataText(r.Data) == dataText(old.Data) {
+	early, earlyBefore, err := earlyText(r, old)
+	if err != nil {
+		return err
+	}
+	if len(d.Moves) == 0 && pending == before && early == earlyBefore && dataText(r.Data) == dataText(old.Data) {
 		return nil
 	}
 	f := failureOf(r)
 	n, err := s.exec(`
 UPDATE saga_instances
 SET state = ?, version = ?, failed_step = ?, error_kind = ?, last_error = ?, hint = ?, pending_event = ?, data = ?,
-    waiting_since = ?, updated_at = ?, closed_at = ?
+    waiting_since = ?, updated_at = ?, closed_at = ?, early = ?
 WHERE saga_id = ? AND version = ?`,
 		string(r.State), r.Version, string(f.Step), string(f.Kind), f.Error, f.Hint, null(pending), dataText(r.Data),
-		micros(r.WaitingSince), micros(r.UpdatedAt), micros(r.ClosedAt), r.ID, old.Version)
+		micros(r.WaitingSince), micros(r.UpdatedAt), micros(r.ClosedAt), null(early), r.ID, old.Version)
 	if err == nil && n != 1 {
 		err = fmt.Errorf("saga %s changed inside its transaction", r.ID)
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return s.putRefs(old, r)
+}
+
+// earlyText is the kept events as their column holds them, after and before.
+func earlyText(r, old saga.Row) (now, before string, err error) {
+	if len(r.Early) > 0 {
+		if now, err = toJSON(r.Early); err != nil {
+			return "", "", err
+		}
+	}
+	if len(old.Early) > 0 {
+		before, err = toJSON(old.Early)
+	}
+	return now, before, err
 }
 
 func failureOf(r saga.Row) saga.Failure {
@@ -268,8 +298,13 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 	return err
 }
 
-// putOutward writes to the pull request whose newest saga this still is.
+// putOutward writes to the pull request or binding whose newest saga this still is.
 func (s *session) putOutward(sagaID string, o store.Outward, now time.Time) error {
+	if b := o.Binding; b != nil {
+		if _, err := s.exec(`UPDATE bindings SET status = ?, updated_at = ? WHERE operation_id = ?`, b.Status, micros(now), sagaID); err != nil {
+			return err
+		}
+	}
 	p := o.Pull
 	if p == nil {
 		return nil

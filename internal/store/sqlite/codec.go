@@ -85,7 +85,7 @@ func dataText(d json.RawMessage) string {
 const selectSaga = `
 SELECT s.saga_id, s.flow, s.flow_version, s.flow_order, s.aggregate_id, s.subject, s.target, s.project, s.title,
        s.created_at, s.state, s.version, s.failed_step, s.error_kind, s.last_error, s.hint, s.pending_event, s.data,
-       s.waiting_since, s.updated_at, s.closed_at,
+       s.waiting_since, s.updated_at, s.closed_at, s.early,
        o.type, o.available_at, o.queued_since, o.deadline_at, coalesce(o.attempt, 0), coalesce(o.checks, 0), coalesce(o.unclear, 0), o.evidence,
        o.lease_until, o.lease_token, o.held_for
 FROM saga_instances s LEFT JOIN outbox_events o ON o.saga_id = s.saga_id `
@@ -97,7 +97,7 @@ func scanSaga(sc scanner) (saga.Row, error) {
 	var data string
 	err := sc.Scan(&r.ID, &r.Flow, &r.FlowVersion, &r.Order, &r.AggregateID, &r.About.Subject, &r.About.Target, &r.About.Project, &r.About.Title,
 		moment{&r.CreatedAt}, &r.State, &r.Version, &f.Step, &f.Kind, &f.Error, &f.Hint, jsonText{&r.Pending}, &data,
-		moment{&r.WaitingSince}, moment{&r.UpdatedAt}, moment{&r.ClosedAt},
+		moment{&r.WaitingSince}, moment{&r.UpdatedAt}, moment{&r.ClosedAt}, jsonText{&r.Early},
 		text{&c.Type}, moment{&c.AvailableAt}, moment{&c.QueuedSince}, moment{&c.DeadlineAt}, &c.Attempt, &c.Checks, &c.Unclear, text{&c.Evidence},
 		moment{&c.LeaseUntil}, text{&c.LeaseToken}, text{&c.HeldFor})
 	r.Data = json.RawMessage(data)

@@ -50,22 +50,35 @@ func (db *DB) StartPull(ctx context.Context, pullID string, decide func(store.Pu
 // start writes what a decision to start holds: the old saga's end, the new
 // saga, the pull request's row.
 func (s *session) start(p store.Pull, old *store.Locked, in store.StartPull, now time.Time) error {
-	if in.Old != nil {
+	if err := checkText("a pull request", in.Status); err != nil {
+		return err
+	}
+	if err := s.begin(old, in.Old, in.New, now); err != nil {
+		return err
+	}
+	_, err := s.exec(`UPDATE pull_requests SET operation_id = ?, saga_status = ?, updated_at = ? WHERE pull_id = ?`,
+		in.New.Row.ID, in.Status, micros(now), p.ID)
+	return err
+}
+
+// begin ends the old saga, where there is one to end, and writes the new one.
+func (s *session) begin(old *store.Locked, end *store.Writes, d saga.Decision, now time.Time) error {
+	if end != nil {
 		if old == nil {
 			return fmt.Errorf("%w: there is no old saga to end", store.ErrConflict)
 		}
-		if err := check(old.Row, *in.Old); err != nil {
+		if err := check(old.Row, *end); err != nil {
 			return err
 		}
-		if err := s.put(*old, *in.Old, marks{}); err != nil {
+		if err := s.put(*old, *end, marks{}); err != nil {
 			return err
 		}
 	}
-	r := in.New.Row
+	r := d.Row
 	if r.ID == "" {
 		return fmt.Errorf("%w: the new saga has no id", store.ErrConflict)
 	}
-	if err := errors.Join(checkID("a saga's id", r.ID), checkDecision(in.New), checkText("a pull request", in.Status)); err != nil {
+	if err := errors.Join(checkID("a saga's id", r.ID), checkDecision(d)); err != nil {
 		return err
 	}
 	f := failureOf(r)
@@ -79,15 +92,10 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 		micros(r.WaitingSince), micros(r.UpdatedAt), micros(r.ClosedAt)); err != nil {
 		return err
 	}
-	if err := s.putTrail(in.New, now); err != nil {
+	if err := s.putTrail(d, now); err != nil {
 		return err
 	}
-	if err := s.putCommand(r, r.Command, marks{}); err != nil {
-		return err
-	}
-	_, err := s.exec(`UPDATE pull_requests SET operation_id = ?, saga_status = ?, updated_at = ? WHERE pull_id = ?`,
-		r.ID, in.Status, micros(now), p.ID)
-	return err
+	return s.putCommand(r, r.Command, marks{})
 }
 
 // Pull reads a pull request by its id.
