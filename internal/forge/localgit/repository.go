@@ -10,8 +10,8 @@ import (
 	"github.com/mergeflow/mergeflow/internal/store"
 )
 
-// CreateRepository makes an empty repository. Defaults: branch main, style
-// merge; it is created now, by the database's clock. The errors' fields are those of the HTTP API.
+// CreateRepository makes an empty repository, created now by the database's clock.
+// Defaults: branch main, style merge. The errors' fields are those of the HTTP API.
 func (h *Host) CreateRepository(ctx context.Context, r forge.Repository) (forge.Repository, error) {
 	const op = "create repository"
 	if r.DefaultBranch == "" {
