@@ -148,7 +148,7 @@ func (a *App) wire(ctx context.Context) (http.Handler, error) {
 	cfg, log := a.cfg, a.tele.Log
 	public := cfg.PublicURLAt(a.addr)
 	host := localgit.New(localgit.Options{
-		Dir: filepath.Join(cfg.DataDir, "repos"), Store: a.store, Forge: pull.LocalForge, Log: log,
+		Dir: filepath.Join(cfg.DataDir, "repos"), Store: a.store, ApprovalStore: a.store, Forge: pull.LocalForge, Log: log,
 		PullURL: func(p store.Pull) string { return public + "/v1/pulls/" + url.PathEscape(p.ID) },
 	})
 	a.host = host
@@ -163,8 +163,12 @@ func (a *App) wire(ctx context.Context) (http.Handler, error) {
 		return nil, err
 	}
 	steps := &pull.Steps{Forges: forges, Notifier: notify, Index: index, Store: a.store}
+	changes, err := a.changeSteps(host)
+	if err != nil {
+		return nil, err
+	}
 	a.engine, err = engine.New(engine.Options{
-		Store: a.store, Flows: []engine.Flow{steps.Flow()}, Settings: settings(a.o.Config.Current), Observer: a.tele, Log: log,
+		Store: a.store, Flows: []engine.Flow{steps.Flow(), changes.Flow()}, Settings: settings(a.o.Config.Current), Observer: a.tele, Log: log,
 		Workers: cfg.Engine.Workers, Lease: cfg.Engine.Lease, Poll: cfg.Engine.Poll,
 	})
 	if err != nil {
@@ -174,7 +178,10 @@ func (a *App) wire(ctx context.Context) (http.Handler, error) {
 	api := httpapi.Options{
 		Store: a.store, Engine: a.engine, Flows: Flows(), Pulls: pulls, Host: host, Index: index,
 		Git:     host.GitHandler("/git/", anybody),
-		Metrics: a.tele.Handler(), PublicURL: public, Version: a.o.Version, Log: log, Closing: a.closing,
+		Changes: a.changeService(host), OnCallback: a.tele.Callback,
+		ApprovalSecrets: func() []string { return config.Values(a.o.Config.Current().Approval.CallbackSecret) },
+		DeploySecrets:   func() []string { return config.Values(a.o.Config.Current().Deploy.Secret) },
+		Metrics:         a.tele.Handler(), PublicURL: public, Version: a.o.Version, Log: log, Closing: a.closing,
 	}
 	api.Page = webui.New(api.Operations(), log)
 	return httpapi.New(api)

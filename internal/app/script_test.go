@@ -21,6 +21,7 @@ import (
 	"github.com/mergeflow/mergeflow/internal/app"
 	"github.com/mergeflow/mergeflow/internal/cli"
 	"github.com/mergeflow/mergeflow/internal/config"
+	"github.com/mergeflow/mergeflow/internal/httpapi"
 	"github.com/mergeflow/mergeflow/internal/testkit/breakable"
 	"github.com/mergeflow/mergeflow/internal/testkit/indexer"
 	"github.com/mergeflow/mergeflow/internal/testkit/pg"
@@ -81,6 +82,7 @@ func scripts(t *testing.T, database func(testing.TB) map[string]any) {
 			env.Values[serverKey{}] = s
 			env.Setenv("MERGEFLOW_SERVER", s.app.URL())
 			env.Setenv("BARE", filepath.Join(s.data, "repos"))
+			env.Setenv("DATA", s.data)
 			for k, v := range map[string]string{
 				"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.DevNull, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C",
 				"GIT_AUTHOR_NAME": "Tess Test", "GIT_AUTHOR_EMAIL": "tess@example.com",
@@ -93,6 +95,7 @@ func scripts(t *testing.T, database func(testing.TB) map[string]any) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"status": status, "api": call, "filler": filler, "snapshot": snapshot, "index": index, "told": told, "field": field,
 			"quickstart": quickstart, "wire": wire, "clock": clock,
+			"await": awaitState, "head": head,
 		},
 	})
 }
@@ -270,6 +273,35 @@ func clock(ts *testscript.TestScript, neg bool, args []string) {
 	if took >= limit {
 		ts.Fatalf("took %s, the limit is %s", took, limit)
 	}
+}
+
+// awaitState waits until an operation is in a state.
+func awaitState(ts *testscript.TestScript, neg bool, args []string) {
+	need(ts, neg, args, 2, "await OPERATION STATE")
+	limit := time.After(30 * time.Second)
+	api := httpapi.Client{BaseURL: of(ts).app.URL()}
+	for {
+		o, err := api.Operation(context.Background(), args[0])
+		if err == nil && o.State == args[1] {
+			return
+		}
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-limit:
+			ts.Fatalf("not %s within 30 s: %s %+v %+v %v", args[1], o.State, o.Explain, o.Failure, err)
+		}
+	}
+}
+
+// head puts the head of an operation's merge request into the environment.
+func head(ts *testscript.TestScript, neg bool, args []string) {
+	need(ts, neg, args, 2, "head VARIABLE OPERATION")
+	o, err := (&httpapi.Client{BaseURL: of(ts).app.URL()}).Operation(context.Background(), args[1])
+	ts.Check(err)
+	if o.MergeRequest == nil || o.MergeRequest.HeadSHA == "" {
+		ts.Fatalf("%s has no head", args[1])
+	}
+	ts.Setenv(args[0], o.MergeRequest.HeadSHA)
 }
 
 // told wants a watcher to have been told so often.

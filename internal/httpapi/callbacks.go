@@ -11,9 +11,10 @@ import (
 	"github.com/mergeflow/mergeflow/internal/outbound"
 )
 
-// sender is how a callback says who sent it: a Standard Webhooks signature over
-// the body as it came, or a bearer secret.
-type sender struct {
+// Sender is how a callback says who sent it: a Standard Webhooks signature over
+// the body as it came, or a bearer secret. It is exported because huma reads the
+// parameters of exported fields only.
+type Sender struct {
 	Authorization string `header:"Authorization"`
 	ID            string `header:"webhook-id"`
 	Timestamp     string `header:"webhook-timestamp"`
@@ -24,18 +25,18 @@ type sender struct {
 }
 
 // Resolve notes where the call comes from.
-func (s *sender) Resolve(ctx huma.Context) []error {
+func (s *Sender) Resolve(ctx huma.Context) []error {
 	s.remote = ctx.RemoteAddr()
 	return nil
 }
 
 type approvalCallbackIn struct {
-	sender
+	Sender
 	Body ApprovalCallback
 }
 
 type deployCallbackIn struct {
-	sender
+	Sender
 	Body DeployCallback
 }
 
@@ -86,7 +87,7 @@ func (a *api) verdict(kind string, v change.Verdict, err error) (*verdictOut, er
 // one, calls from this machine are believed, others are not. The source is the
 // endpoint and what its secrets are for, not which of them was used: a sender
 // that repeats a delivery after a rotation of its secret is the same sender.
-func (s *sender) authentic(endpoint string, secrets func() []string) (source string, err error) {
+func (s *Sender) authentic(endpoint string, secrets func() []string) (source string, err error) {
 	var valid []string
 	if secrets != nil {
 		valid = secrets()
