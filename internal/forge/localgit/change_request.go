@@ -109,7 +109,7 @@ func (h *Host) CloseMergeRequest(ctx context.Context, ref forge.Ref) error {
 			return err
 		}
 		pause(ctx, try)
-		err = l.refresh(ctx, op)
+		l, err = h.look(ctx, op, ref)
 	}
 }
 
