@@ -15,6 +15,7 @@ package fault
 import (
 	"fmt"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -96,12 +97,21 @@ func (a action) act() error {
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		select {}
 	case "stop":
-		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+		freeze()
 		return nil
 	case "hang":
 		select {}
 	}
 	return fmt.Errorf("fault injected at %s", a.name)
+}
+
+// freeze stops the process, and this thread of it before it does anything more:
+// a signal to the whole process may be taken by another thread while this one
+// goes on.
+func freeze() {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	_, _, _ = syscall.RawSyscall(syscall.SYS_TGKILL, uintptr(os.Getpid()), uintptr(syscall.Gettid()), uintptr(syscall.SIGSTOP))
 }
 
 // record appends the place's name, in one write: processes share the file.
