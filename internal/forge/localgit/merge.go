@@ -44,7 +44,8 @@ func (h *Host) Merge(ctx context.Context, in forge.MergeInput) (string, error) {
 			return "", &forge.Error{Op: op, Kind: forge.KindTransient, Detail: "the target branch kept moving for " + fmt.Sprint(maxTries) + " tries"}
 		}
 		pause(ctx, try)
-		err = l.refresh(ctx, op)
+		// The row too: a merge that was recorded and pushed away since is still one.
+		l, err = h.look(ctx, op, in.Ref)
 	}
 	if err != nil {
 		return "", err
