@@ -13,9 +13,11 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/mergeflow/mergeflow/internal/change"
 	"github.com/mergeflow/mergeflow/internal/engine"
 	"github.com/mergeflow/mergeflow/internal/forge"
 	"github.com/mergeflow/mergeflow/internal/forge/localgit"
@@ -38,12 +40,25 @@ type fixture struct {
 	client *httpapi.Client
 	dir    string
 	log    *logged
+	due    atomic.Int64 // how many commands the door of flow change believes to be due
+}
+
+// changes is the door of flow change; its engine performs none of its steps here.
+func (f *fixture) changes(host *localgit.Host) *change.Service {
+	return &change.Service{
+		Store: f.db, Forges: func(name string) (forge.Changer, bool) { return host, name == pull.LocalForge },
+		Projects:    func(string) change.Project { return change.Project{Forge: pull.LocalForge} },
+		DefaultBase: func(context.Context, string) (string, error) { return "main", nil },
+		Engine:      f.engine, Order: func() saga.Order { return change.ApprovalFirst },
+		Builtin: &change.Rules{For: func(string) ([]string, int) { return []string{"*"}, 1 }},
+		Backlog: func(context.Context) (int, int, error) { return int(f.due.Load()), 100, nil },
+	}
 }
 
 // options are what a test changes before the server starts.
 type option func(*httpapi.Options)
 
-func start(t *testing.T, change ...option) *fixture {
+func start(t *testing.T, with ...option) *fixture {
 	t.Helper()
 	f := &fixture{t: t, dir: t.TempDir(), index: newIndex(), log: &logged{}}
 	var err error
@@ -71,13 +86,14 @@ func start(t *testing.T, change ...option) *fixture {
 	server := httptest.NewUnstartedServer(nil)
 	f.url = "http://" + server.Listener.Addr().String()
 	o := httpapi.Options{
-		Store: f.db, Engine: f.engine, Flows: []*saga.Flow{pull.Table}, Host: host, Index: f.index, PublicURL: f.url, Version: "test",
+		Store: f.db, Engine: f.engine, Flows: []*saga.Flow{pull.Table, change.Table}, Host: host, Index: f.index, PublicURL: f.url, Version: "test",
+		Changes: f.changes(host),
 		Pulls:   &pull.Service{Store: f.db, Host: host, Forges: forges, Engine: f.engine},
 		Git:     host.GitHandler("/git/", func(*http.Request, bool) error { return nil }),
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "up 1\n") }),
 		Log:     slog.New(slog.NewJSONHandler(f.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
-	for _, c := range change {
+	for _, c := range with {
 		c(&o)
 	}
 	h, err := httpapi.New(o)

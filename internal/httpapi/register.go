@@ -36,17 +36,32 @@ func humaConfig(version string) huma.Config {
 // bodies that come in, but a client made from the document must not break when
 // an answer gets another field.
 func openAnswers(doc *huma.OpenAPI) {
+	schemas := doc.Components.Schemas.Map()
 	in := map[string]bool{}
+	var mark func(s *huma.Schema)
+	mark = func(s *huma.Schema) {
+		if s == nil {
+			return
+		}
+		if name, ok := strings.CutPrefix(s.Ref, schemaPrefix); ok && !in[name] {
+			in[name] = true
+			mark(schemas[name])
+		}
+		mark(s.Items)
+		for _, p := range s.Properties {
+			mark(p)
+		}
+	}
 	for _, path := range doc.Paths {
 		if path.Post == nil || path.Post.RequestBody == nil {
 			continue
 		}
 		for _, content := range path.Post.RequestBody.Content {
-			in[content.Schema.Ref] = true
+			mark(content.Schema)
 		}
 	}
-	for name, schema := range doc.Components.Schemas.Map() {
-		if !in[schemaPrefix+name] {
+	for name, schema := range schemas {
+		if !in[name] {
 			schema.AdditionalProperties = nil
 		}
 	}
