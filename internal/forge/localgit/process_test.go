@@ -141,6 +141,8 @@ func (f rowsFile) SetForgeState(_ context.Context, id, state, commit string) err
 	return f.write(r)
 }
 
+var when = time.Unix(1800000000, 0)
+
 // crowd is a repository with merge requests that processes meet at.
 type crowd struct {
 	*testing.T
@@ -183,12 +185,20 @@ func (c *crowd) commit(branch, parent string, files map[string]string) string {
 	for _, path := range slices.Sorted(maps.Keys(files)) {
 		fmt.Fprintf(&in, "M 100644 inline %s\ndata %d\n%s\n", path, len(files[path]), files[path])
 	}
-	cmd := exec.CommandContext(c.Context(), "git", "--git-dir", c.repo.Dir, "fast-import", "--quiet", "--force")
-	cmd.Stdin = &in
-	if out, err := cmd.CombinedOutput(); err != nil {
-		c.Fatalf("%v: %s", err, out)
-	}
+	c.git(in.String(), "fast-import", "--quiet", "--force")
 	return c.tip("refs/heads/" + branch)
+}
+
+// git runs a program of git's in the repository and answers what it prints.
+func (c *crowd) git(in string, args ...string) string {
+	c.Helper()
+	cmd := exec.CommandContext(c.Context(), "git", append([]string{"--git-dir", c.repo.Dir}, args...)...)
+	cmd.Stdin = strings.NewReader(in)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		c.Fatalf("git %v: %v: %s", args, err, out)
+	}
+	return strings.TrimSpace(string(out))
 }
 
 func (c *crowd) tip(ref string) string {
@@ -203,7 +213,7 @@ func (c *crowd) tip(ref string) string {
 func (c *crowd) input(iid int64, operation string) forge.MergeInput {
 	c.Helper()
 	return forge.MergeInput{Ref: forge.Ref{Project: "app", IID: iid}, HeadSHA: c.tip(fmt.Sprint("refs/heads/work-", iid)),
-		OperationID: operation, Title: "Land it", When: time.Unix(1800000000, 0)}
+		OperationID: operation, Title: "Land it", When: when}
 }
 
 // start starts a process; what it prints is in out when it has ended.
