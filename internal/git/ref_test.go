@@ -107,10 +107,30 @@ func TestUpdateRefExclusive(t *testing.T) {
 // The hook makes that moment last until the test has killed it.
 func TestKilledWriterLeavesNoLock(t *testing.T) {
 	t.Parallel()
+	t.Run("that moves", func(t *testing.T) {
+		t.Parallel()
+		killWriter(t, false, func(r Repo, ref string) []string { return []string{r.lockPath(ref)} })
+	})
+	t.Run("that removes", func(t *testing.T) {
+		t.Parallel()
+		killWriter(t, true, func(r Repo, ref string) []string {
+			return []string{r.lockPath(ref), r.lockPath(packedRefs), filepath.Join(r.Dir, packedRefs+".new")}
+		})
+	})
+}
+
+func killWriter(t *testing.T, remove bool, left func(r Repo, ref string) []string) {
 	ctx := t.Context()
 	r := newRepo(t)
 	a := commit(t, r, "main", "", map[string]string{"a": "a"})
 	b := commit(t, r, "other", a, map[string]string{"b": "b"})
+	swap := Swap{"refs/heads/main", a, b}
+	if remove {
+		swap = Swap{"refs/heads/other", b, Zero}
+		if _, err := (call{op: "pack-refs", dir: r.Dir, args: []string{"--all"}}).output(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
 	pidFile := filepath.Join(t.TempDir(), "pid")
 	hooks := filepath.Join(r.Dir, "hooks")
 	if err := os.MkdirAll(hooks, 0o700); err != nil {
@@ -120,7 +140,6 @@ func TestKilledWriterLeavesNoLock(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(hooks, "reference-transaction"), []byte(hook), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	swap := Swap{"refs/heads/main", a, b}
 	failed := make(chan error, 1)
 	go func() { failed <- r.UpdateRef(ctx, swap) }()
 	var pid int
@@ -151,15 +170,25 @@ func TestKilledWriterLeavesNoLock(t *testing.T) {
 	if err := <-failed; err == nil {
 		t.Error("the killed swap succeeded")
 	}
-	if _, err := os.Stat(r.lockPath(swap.Ref)); err != nil {
-		t.Fatalf("git left no lock, the test proves nothing: %v", err)
+	for _, lock := range left(r, swap.Ref) {
+		if _, err := os.Stat(lock); err != nil {
+			t.Fatalf("git left no lock, the test proves nothing: %v", err)
+		}
 	}
 	if err := r.UpdateRef(ctx, swap); err != nil {
 		t.Errorf("the next writer: %v", err)
 	}
-	if at, err := r.Resolve(ctx, swap.Ref); err != nil || at != b {
-		t.Errorf("main is at %s, %v", at, err)
+	values, err := r.Values(ctx, swap.Ref)
+	if err != nil || orZero(values[swap.Ref]) != swap.New {
+		t.Errorf("it is at %q, %v", values[swap.Ref], err)
 	}
+}
+
+func orZero(sha string) string {
+	if sha == "" {
+		return Zero
+	}
+	return sha
 }
 
 func TestForeignLockStays(t *testing.T) {
@@ -201,5 +230,55 @@ func TestForeignLockStays(t *testing.T) {
 	push.Close()
 	if err := r.UpdateRef(ctx, swap); err != nil {
 		t.Errorf("a dead writer's lock is in the way: %v", err)
+	}
+}
+
+func TestNestedNames(t *testing.T) {
+	t.Parallel()
+	r := newRepo(t)
+	a := commit(t, r, "a/b", "", map[string]string{"a": "a"})
+	for _, packed := range []bool{false, true} {
+		if packed {
+			if _, err := (call{op: "pack-refs", dir: r.Dir, args: []string{"--all"}}).output(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, name := range []string{"a", "a/b/c"} {
+			err := r.UpdateRef(t.Context(), Swap{"refs/heads/" + name, Zero, a})
+			if !errors.Is(err, ErrNested) || errors.Is(err, ErrMoved) {
+				t.Errorf("%s beside a/b (packed %v): %v", name, packed, err)
+			}
+		}
+	}
+}
+
+func TestLock(t *testing.T) {
+	t.Parallel()
+	r := newRepo(t)
+	unlock, err := r.Lock(t.Context(), "open")
+	if err != nil {
+		t.Fatal(err)
+	}
+	short, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if _, err := r.Lock(short, "open"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a second holder: %v", err)
+	}
+	other, err := r.Lock(t.Context(), "other")
+	if err != nil {
+		t.Fatal(err)
+	}
+	other()
+	unlock()
+	again, err := r.Lock(t.Context(), "open")
+	if err != nil {
+		t.Fatal(err)
+	}
+	again()
+	for _, name := range []string{"", "writer", "push", "../x", "a/b", "a b"} {
+		if unlock, err := r.Lock(t.Context(), name); err == nil {
+			unlock()
+			t.Errorf("Lock(%q) was given", name)
+		}
 	}
 }

@@ -125,6 +125,7 @@ var cases = []testCase{
 	// pulls.go
 	{name: "Pull requests are numbered within their repository", run: pullsAreNumbered},
 	{name: "Pull request list", run: listPulls},
+	{name: "Pull requests of two branches", run: pullsBySource},
 	{name: "Forge state only moves forward", run: forgeStateMovesForward},
 	{name: "Start race has one winner", run: startRace},
 	{name: "Start supersedes", run: startSupersedes},
