@@ -184,7 +184,9 @@ func (e *Engine) run(x *execution, step Step, look bool, limit time.Duration) (s
 		answer <- f(ctx, Run{Row: row, Look: look})
 	}()
 	observe := func(o saga.Outcome) saga.Outcome {
-		if !look && ctx.Err() != nil && !settles(o) {
+		// A waiting state's self-check that is cut off leaves no call unanswered
+		// that the next one would not find: it has merely seen nothing.
+		if !look && x.spec.Kind == saga.Running && ctx.Err() != nil && !settles(o) {
 			o = saga.Unclear(saga.Clean(fmt.Sprintf("%v: %s", context.Cause(ctx), o), 500))
 		}
 		e.o.Observer.Step(row.Flow, string(x.command), o.Label(), time.Since(began))

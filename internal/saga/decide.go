@@ -292,7 +292,10 @@ func Start(f *Flow, row Row, entry State, actor, detail string, s Settings) (Dec
 // lets a successor that waited for this worker begin.
 func Late(f *Flow, row Row, token string, o Outcome, at time.Time) Decision {
 	d := Decision{Row: row, KeepCommand: true}
-	d.Notes = []Note{{Event: "late", Actor: ActorEngine, Detail: "a result came after its lease was lost and changed nothing: " + Clean(o.String(), 500)}}
+	// A look that saw nothing leaves nothing: what displaced it says more.
+	if o.kind != outcomeNotYet && o.kind != outcomeNotDone {
+		d.Notes = []Note{{Event: "late", Actor: ActorEngine, Detail: "a result came after its lease was lost and changed nothing: " + Clean(o.String(), 500)}}
+	}
 	if grown := growing(f, row.Data, o.data); grown != nil {
 		if data, err := MergeData(row.Data, grown); err == nil {
 			d.Row.Data = data

@@ -320,6 +320,9 @@ func TestSuccessorWaitsForADisplacedWorker(t *testing.T) {
 	if late.KeepCommand || !late.Row.Command.AvailableAt.Equal(at.Add(time.Second)) {
 		t.Errorf("the successor still waits for a worker that has come back: %+v", late.Row.Command)
 	}
+	if quiet := saga.Late(pull.Table, d.Row, "other", saga.NotYet("seen nothing"), at); len(quiet.Notes) != 0 || !quiet.KeepCommand {
+		t.Errorf("a look that saw nothing left something: %+v", quiet)
+	}
 	grown := saga.Late(pull.Table, pullRow(t, pull.MergeFailed), "tok", saga.Done("merged", map[string]string{"mergeCommit": "abc", "foreign": "x"}), at)
 	if string(grown.Row.Data) != `{"mergeCommit":"abc"}` {
 		t.Errorf("a late result may add the merge commit and nothing else: %s", grown.Row.Data)

@@ -107,7 +107,8 @@ database: %q
 search: {kind: http, url: %q}
 notify: {webhook: {url: %q}}
 engine: {lease: 2s, poll: 100ms, attempts: 5, backoff: 20ms, backoff_max: 200ms}
-%s`, c.Dir, database, o.IndexURL, c.Receiver.URL(), o.Extra)
+%s
+`, c.Dir, database, o.IndexURL, c.Receiver.URL(), o.Extra)
 	if err := os.WriteFile(c.Config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -207,6 +208,22 @@ func (p *Process) AwaitEnd() {
 	case <-time.After(patience):
 		p.t.Fatalf("the process did not end within %s; its log:\n%s", patience, p.log)
 	}
+}
+
+// PeakMemory is the most memory that the process ever held, in bytes; 0 where
+// the system doesn't say.
+func (p *Process) PeakMemory() int64 {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(b)) {
+		var kib int64
+		if n, _ := fmt.Sscanf(line, "VmHWM: %d kB", &kib); n == 1 {
+			return kib << 10
+		}
+	}
+	return 0
 }
 
 // Log is the end of what the process logged.

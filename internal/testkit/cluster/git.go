@@ -29,9 +29,9 @@ func Git(t testing.TB, dir string, args ...string) string {
 
 // Repository creates a repository with one commit on main and n branches
 // feature-1 … feature-n, each with one file of its own, pushed over HTTP.
-func (p *Process) Repository(name string, n int) {
+func (p *Process) Repository(name string, n int, reviewers ...string) {
 	p.t.Helper()
-	if _, err := p.Client.CreateRepo(context.Background(), httpapi.NewRepository{Name: name}); err != nil {
+	if _, err := p.Client.CreateRepo(context.Background(), httpapi.NewRepository{Name: name, Reviewers: reviewers}); err != nil {
 		p.t.Fatal(err)
 	}
 	dir := p.t.TempDir()
