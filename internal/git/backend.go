@@ -84,7 +84,9 @@ func (r Repo) ServeHTTP(w http.ResponseWriter, req *http.Request, x Exchange) er
 		c.env = append(c.env, "PATH_INFO=/"+string(x.Service))
 		body := req.Body
 		if x.MaxBody > 0 {
-			body = http.MaxBytesReader(w, body, x.MaxBody)
+			// Without the writer: it would be told from the goroutine that feeds
+			// git, while this one may be writing git's answer to it.
+			body = http.MaxBytesReader(nil, body, x.MaxBody)
 			c.config = append(c.config, "receive.maxInputSize", strconv.FormatInt(x.MaxBody, 10))
 		}
 		if req.ContentLength >= 0 {

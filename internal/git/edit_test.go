@@ -81,6 +81,8 @@ func TestEdit(t *testing.T) {
 		{Path: "zz", Content: big},
 		{Path: "never/was", Delete: true},
 		{Path: "ü/ä", Content: "ö"},
+		// Git sorts a folder as if its name ended in a slash.
+		{Path: "s/in", Content: "1"}, {Path: "s-", Content: "1"}, {Path: "s.txt", Content: "1"}, {Path: "s0", Content: "1"},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -103,6 +105,9 @@ func TestEdit(t *testing.T) {
 	want["a.c/d"] = ModeFile + " " + BlobID(big)
 	want["zz"] = want["a.c/d"]
 	want["ü/ä"] = ModeFile + " " + BlobID("ö")
+	for _, name := range []string{"s/in", "s-", "s.txt", "s0"} {
+		want[name] = ModeFile + " " + BlobID("1")
+	}
 	if diff := cmp.Diff(want, listTree(t, r, sha)); diff != "" {
 		t.Error(diff)
 	}

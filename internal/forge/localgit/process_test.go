@@ -281,7 +281,7 @@ func TestKilledInAMerge(t *testing.T) {
 					t.Fatalf("left marker %q and main %s", marker, tip)
 				}
 				if moved {
-					tip = c.commit("main", tip, map[string]string{"other": "other\n"})
+					c.commit("main", tip, map[string]string{"other": "other\n"})
 				}
 				if mr := c.look(1); (mr.State == forge.Merged) != place.landed {
 					t.Errorf("look = %+v", mr)
