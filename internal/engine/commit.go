@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/mergeflow/mergeflow/internal/fault"
@@ -201,7 +202,11 @@ func (e *Engine) commitOutcome(rest context.Context, x *execution, out saga.Outc
 		e.o.Observer.Late()
 		e.hub.publish(x.claimed.Row.ID)
 		e.wakeHere() // a successor that waited for this worker may begin now
-		e.o.Log.Warn("a result came after its lease was lost and changed nothing", "saga", x.claimed.Row.ID, "command", x.command, "outcome", out.String())
+		level := slog.LevelDebug // an event took the row of a look: nothing is amiss
+		if settles(out) || x.spec.Kind == saga.Running {
+			level = slog.LevelWarn
+		}
+		e.o.Log.Log(rest, level, "a result came after its lease was lost and changed nothing", "saga", x.claimed.Row.ID, "command", x.command, "outcome", out.String())
 		return nil
 	case r.Err != nil:
 		e.o.Log.Warn("an outcome could not be committed; the command is claimed again when its lease ends",

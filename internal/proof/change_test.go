@@ -234,7 +234,10 @@ func TestManyChangesFromTwoProcesses(t *testing.T) {
 				return
 			}
 			ops[i] = a.OperationID
-			p.AwaitState(ops[i], "APPROVAL_SENT")
+			if !reaches(p, ops[i], "APPROVAL_SENT") {
+				t.Errorf("%s is never asked for", ops[i])
+				return
+			}
 			if _, err := p.Client.Approval(context.Background(), ops[i], httpapi.ApprovalInput{Decision: "approved", Reason: "load", As: "ann"}); err != nil {
 				t.Error(err)
 			}
@@ -242,7 +245,10 @@ func TestManyChangesFromTwoProcesses(t *testing.T) {
 	}
 	wg.Wait()
 	for _, op := range ops {
-		ps[0].AwaitState(op, "CALLED_BACK")
+		if !reaches(ps[0], op, "CALLED_BACK") {
+			o, err := ps[0].Client.Operation(context.Background(), op)
+			t.Fatalf("not live: %+v %v; the log:\n%s", o, err, ps[0].Log())
+		}
 	}
 	merges := map[string]int{}
 	for _, id := range c.MergesInGit("app", "main") {
@@ -274,6 +280,16 @@ func TestManyChangesFromTwoProcesses(t *testing.T) {
 		p.Stop()
 	}
 	t.Logf("%d changes live, on %d cores", n, runtime.NumCPU())
+}
+
+// reaches waits until an operation is in a state, as long as a thousand of them may take.
+func reaches(p *cluster.Process, op, state string) bool {
+	for end := time.Now().Add(15 * time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if o, err := p.Client.Operation(context.Background(), op); err == nil && o.State == state {
+			return true
+		}
+	}
+	return false
 }
 
 // manyChanges is 1,000 under `make proof`, fewer in an ordinary run.
