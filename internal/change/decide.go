@@ -13,6 +13,7 @@ import (
 
 	"github.com/mergeflow/mergeflow/internal/approval"
 	"github.com/mergeflow/mergeflow/internal/engine"
+	"github.com/mergeflow/mergeflow/internal/fault"
 	"github.com/mergeflow/mergeflow/internal/saga"
 	"github.com/mergeflow/mergeflow/internal/store"
 )
@@ -174,11 +175,17 @@ func (s *Service) receive(ctx context.Context, in incoming, cb store.Callback, r
 		return Verdict{}, err
 	}
 	cb.ID, in.ev.ID = id.String(), id.String()
+	if err := fault.Point("callback.received." + cb.Kind); err != nil {
+		return Verdict{}, err
+	}
 	settings := s.Engine.Settings()
 	entry, err := s.Store.Callback(ctx, cb, func(st store.CallbackState) (store.CallbackDecision, error) {
 		return s.decideCallback(in, st, record, settings)
 	})
 	if err != nil {
+		return Verdict{}, err
+	}
+	if err := fault.Point("callback.applied." + cb.Kind); err != nil {
 		return Verdict{}, err
 	}
 	if entry.Decision != nil {

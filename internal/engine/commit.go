@@ -201,7 +201,7 @@ func (e *Engine) commitOutcome(rest context.Context, x *execution, out saga.Outc
 		e.o.Observer.LeaseLost()
 		e.o.Observer.Late()
 		e.hub.publish(x.claimed.Row.ID)
-		e.wakeHere() // a successor that waited for this worker may begin now
+		e.wakeHere()             // a successor that waited for this worker may begin now
 		level := slog.LevelDebug // an event took the row of a look: nothing is amiss
 		if settles(out) || x.spec.Kind == saga.Running {
 			level = slog.LevelWarn
