@@ -279,7 +279,17 @@ func closeWaitsForTheStep(b *bench) {
 	}
 	b.must(b.finish(look, saga.NotDone("nothing there"), nil).Err, "not done")
 	b.wantState(cs[1].Row.ID, closed)
-	b.audit(ids(rows))
+	// What is put aside leaves the holder's command alone: a release still
+	// undoes its claim.
+	row := b.start()
+	before := b.saga(row.ID).Command
+	c := b.claimOne()
+	b.must(b.send(row.ID, saga.Event{Name: saga.Close, Actor: "ada"}).Err, "close")
+	b.must(b.Store.Release(b.ctx, []store.Lease{c.Lease}), "release")
+	if r := b.saga(row.ID); !sameCommand(r.Command, before) || r.Pending == nil {
+		b.Errorf("after release %+v, before the claim %+v, pending %+v", r.Command, before, r.Pending)
+	}
+	b.audit(append(ids(rows), row.ID))
 }
 
 func secondHandleSeesLeases(b *bench) {
