@@ -34,11 +34,45 @@ func (s *Service) Close(ctx context.Context, pullID, reason, actor string) (View
 	case forge.Merged:
 		return View{}, &Refusal{Code: CodeAlreadyMerged, Detail: "the pull request is merged as " + short(mr.MergeCommit), OperationID: p.OperationID}
 	case forge.Open:
-		if err := s.Store.SetForgeState(ctx, p.ID, "closed", ""); err != nil {
+		if mr, err = s.closeOnForge(ctx, p, mr); err != nil {
 			return View{}, err
+		}
+		if mr.State == forge.Merged {
+			return View{}, &Refusal{Code: CodeAlreadyMerged, Detail: "the pull request is merged as " + short(mr.MergeCommit), OperationID: p.OperationID}
 		}
 	}
 	return s.View(ctx, pullID)
+}
+
+// closer is a forge on which a close and a merge exclude each other. Whoever
+// closes there first can't be overtaken by a merge between look and commit.
+type closer interface {
+	CloseMergeRequest(ctx context.Context, ref forge.Ref) error
+}
+
+func (s *Service) closer(p store.Pull) (closer, bool) {
+	f, ok := s.Forges(p.Forge)
+	if !ok {
+		return nil, false
+	}
+	c, ok := f.(closer)
+	return c, ok
+}
+
+// closeOnForge closes an open merge request and answers what became of it: a
+// merge may have come first.
+func (s *Service) closeOnForge(ctx context.Context, p store.Pull, mr forge.MergeRequest) (forge.MergeRequest, error) {
+	c, ok := s.closer(p)
+	if !ok {
+		if p.Forge != LocalForge {
+			return mr, nil // the saga's row is all that can be closed from here
+		}
+		return mr, s.Store.SetForgeState(ctx, p.ID, "closed", "")
+	}
+	if err := c.CloseMergeRequest(ctx, mr.Ref); err != nil && forge.KindOf(err) != forge.KindInvalid {
+		return mr, err
+	}
+	return s.look(ctx, p)
 }
 
 // Operate sends an operator's event to a saga of this flow. What is refused is
@@ -59,6 +93,11 @@ func (s *Service) Operate(ctx context.Context, row saga.Row, event saga.Name, re
 		mr, err := s.look(ctx, p)
 		if err != nil && row.State == MergeFailed {
 			return saga.Decision{}, err
+		}
+		if _, exclusive := s.closer(p); exclusive && err == nil && mr.State == forge.Open && d.MergeCommit == "" {
+			if mr, err = s.closeOnForge(ctx, p, mr); err != nil {
+				return saga.Decision{}, err
+			}
 		}
 		// Of a running saga only somebody else's merge is missed where the forge
 		// can't be read: what its own step did is looked for before it is closed.

@@ -380,3 +380,32 @@ func TestCloseLooksAtTheForge(t *testing.T) {
 	}
 	r.until(op, pull.PullClosed)
 }
+
+// A merge that lands between a close's look and its commit is impossible: the
+// close is the forge's first, and the merge that comes after it is refused.
+func TestACloseExcludesTheMerge(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	w := r.repo()
+	w.push("f", "f.txt", "x")
+	p := r.pull("f")
+	entered, release := make(chan struct{}), make(chan struct{})
+	r.forge.set(func(ctx context.Context, in forge.MergeInput) (string, error) {
+		close(entered)
+		<-release // a merge that is under way while a person closes, and ignores being cancelled
+		return r.host.Merge(context.WithoutCancel(ctx), in)
+	})
+	op := r.merge(p.ID)
+	<-entered
+	if _, err := r.svc.Close(t.Context(), p.ID, "wrong", "ann"); err != nil {
+		t.Fatal(err)
+	}
+	close(release)
+	r.until(op, pull.PullClosed)
+	if n := r.merges(); n != 0 {
+		t.Errorf("%d merges of a closed pull request", n)
+	}
+	if v := r.view(p.ID); v.Status() != "closed" || v.MergeCommit != "" {
+		t.Errorf("%+v", v.Pull)
+	}
+}

@@ -47,6 +47,11 @@ type faulty struct {
 	calls int
 }
 
+// CloseMergeRequest is the local forge's: a close and a merge exclude each other.
+func (f *faulty) CloseMergeRequest(ctx context.Context, ref forge.Ref) error {
+	return f.Host.(*localgit.Host).CloseMergeRequest(ctx, ref)
+}
+
 func (f *faulty) Merge(ctx context.Context, in forge.MergeInput) (string, error) {
 	f.mu.Lock()
 	f.calls++

@@ -228,7 +228,8 @@ func (r *rig) commitAll(xs []*execution, keep bool) (kept []*execution) {
 	for i, x := range xs {
 		reqs[i] = store.Request{SagaID: x.claimed.Row.ID, Token: x.claimed.Lease.Token}
 		if !r.holds(x) || x.abandoned {
-			r.states[x.claimed.Row.ID].still = "the lease of " + x.name + " is lost"
+			s := r.states[x.claimed.Row.ID]
+			s.still, s.quiet = "the lease of "+x.name+" is lost", x.out.Label() == "not_yet" || x.out.Label() == "not_done"
 			r.recorded["late result"]++
 		}
 	}
