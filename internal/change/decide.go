@@ -175,7 +175,7 @@ func (s *Service) receive(ctx context.Context, in incoming, cb store.Callback, r
 		return Verdict{}, err
 	}
 	cb.ID, in.ev.ID = id.String(), id.String()
-	if err := fault.Point("callback.received." + cb.Kind); err != nil {
+	if err := fault.PointOf(fault.CallbackBefore, cb.Kind); err != nil {
 		return Verdict{}, err
 	}
 	settings := s.Engine.Settings()
@@ -185,7 +185,7 @@ func (s *Service) receive(ctx context.Context, in incoming, cb store.Callback, r
 	if err != nil {
 		return Verdict{}, err
 	}
-	if err := fault.Point("callback.applied." + cb.Kind); err != nil {
+	if err := fault.PointOf(fault.CallbackDone, cb.Kind); err != nil {
 		return Verdict{}, err
 	}
 	if entry.Decision != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/mergeflow/mergeflow/internal/fault"
 	"github.com/mergeflow/mergeflow/internal/store"
 )
 
@@ -68,7 +69,7 @@ func (e *Engine) claimOnce(rest context.Context) (full bool, err error) {
 		// Not under claims: a claim that Stop cuts off would leave leases behind
 		// that nobody holds.
 		ctx, cancel := context.WithTimeout(rest, claimLimit)
-		got, err = e.o.Store.Claim(ctx, in)
+		got, err = e.claim(ctx, in)
 		cancel()
 	}
 	if in.OverdueOnly {
@@ -109,6 +110,19 @@ func (e *Engine) claimOnce(rest context.Context) (full bool, err error) {
 		return false, nil
 	}
 	return len(got) == free, nil
+}
+
+func (e *Engine) claim(ctx context.Context, in store.Claim) ([]store.Claimed, error) {
+	if err := fault.Point(fault.Claim); err != nil {
+		return nil, err
+	}
+	got, err := e.o.Store.Claim(ctx, in)
+	if len(got) > 0 {
+		if err := fault.Point(fault.ClaimDone); err != nil {
+			return nil, err
+		}
+	}
+	return got, err
 }
 
 // takeSlots takes every free worker; what isn't used goes back at once.

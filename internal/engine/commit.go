@@ -15,6 +15,7 @@ import (
 // commit is one saga's decision on its way into a group commit.
 type commit struct {
 	req     store.Request
+	command saga.Command // whose outcome it is; empty for an event
 	decide  func(store.Locked) (store.Writes, error)
 	giveUp  time.Time // when trying again makes no sense any more
 	keptCap string    // the kind whose capacity was taken for the next command
@@ -113,9 +114,16 @@ func (e *Engine) applyTogether(ctx context.Context, batch []*commit) (again []*c
 		reqs[i] = c.req
 	}
 	began := time.Now()
-	results, err := e.o.Store.Apply(ctx, reqs, func(i int, l store.Locked) (store.Writes, error) {
-		return batch[i].decide(l)
-	})
+	err := fault.PointOf(fault.CommitBefore, string(batch[0].command))
+	var results []store.Result
+	if err == nil {
+		results, err = e.o.Store.Apply(ctx, reqs, func(i int, l store.Locked) (store.Writes, error) {
+			return batch[i].decide(l)
+		})
+	}
+	if err == nil {
+		err = fault.PointOf(fault.CommitDone, string(batch[0].command))
+	}
 	if err != nil {
 		e.missed()
 		e.o.Log.Warn("a commit failed", "sagas", len(batch), "error", err)
@@ -181,7 +189,7 @@ func (e *Engine) refuseRest() {
 // answers the saga's next command where this worker keeps it.
 func (e *Engine) commitOutcome(rest context.Context, x *execution, out saga.Outcome, overdue bool) *execution {
 	f, settings := x.flow, e.o.Settings()
-	c := &commit{req: store.Request{SagaID: x.claimed.Row.ID, Token: x.claimed.Lease.Token}, giveUp: time.Now().Add(e.o.Lease)}
+	c := &commit{req: store.Request{SagaID: x.claimed.Row.ID, Token: x.claimed.Lease.Token}, command: x.command, giveUp: time.Now().Add(e.o.Lease)}
 	c.decide = func(l store.Locked) (store.Writes, error) {
 		w, err := f.Settle(l, x.claimed.Lease.Token, out, saga.Execution{Overdue: overdue, Jitter: jitter()}, settings)
 		if err != nil || !l.Held {
@@ -195,7 +203,6 @@ func (e *Engine) commitOutcome(rest context.Context, x *execution, out saga.Outc
 		return w, nil
 	}
 	r := e.submit(rest, c)
-	fault.Point("engine.committed." + string(x.command))
 	switch {
 	case errors.Is(r.Err, store.ErrLeaseLost):
 		e.o.Observer.LeaseLost()

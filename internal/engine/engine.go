@@ -23,6 +23,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/mergeflow/mergeflow/internal/fault"
 	"github.com/mergeflow/mergeflow/internal/saga"
 	"github.com/mergeflow/mergeflow/internal/store"
 )
@@ -167,9 +168,12 @@ func New(o Options) (*Engine, error) {
 			if !ok && spec.Command != saga.DeadlineOnly {
 				continue // a step that isn't built yet: its rows show as parked
 			}
+			typ := saga.TypeOf(f.Table.Name, f.Table.Version, spec.State, spec.Command)
+			if fault.Without(typ) {
+				continue
+			}
 			k := kind{
-				typ:  saga.TypeOf(f.Table.Name, f.Table.Version, spec.State, spec.Command),
-				spec: spec, look: spec.Kind == saga.Waiting, cap: o.Workers,
+				typ: typ, spec: spec, look: spec.Kind == saga.Waiting, cap: o.Workers,
 			}
 			if step.Cap > 0 && step.Cap < o.Workers {
 				k.cap = step.Cap

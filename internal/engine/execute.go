@@ -105,14 +105,12 @@ func (e *Engine) executeOne(rest context.Context, x *execution) *execution {
 		}
 		return nil
 	}
-	fault.Point("engine.claimed." + string(x.command))
 	out, overdue, back := e.perform(x)
 	if !back {
 		// The step ignores its cancelled context. Its lease is left to end; then
 		// a claim, here or elsewhere, looks at what it did.
 		return nil
 	}
-	fault.Point("engine.performed." + string(x.command))
 	return e.commitOutcome(rest, x, out, overdue)
 }
 
@@ -181,7 +179,7 @@ func (e *Engine) run(x *execution, step Step, look bool, limit time.Duration) (s
 					"this is a fault in mergeflow; the log has the stack")
 			}
 		}()
-		answer <- f(ctx, Run{Row: row, Look: look})
+		answer <- x.call(ctx, f, Run{Row: row, Look: look})
 	}()
 	observe := func(o saga.Outcome) saga.Outcome {
 		// A waiting state's self-check that is cut off leaves no call unanswered
@@ -206,6 +204,17 @@ func (e *Engine) run(x *execution, step Step, look bool, limit time.Duration) (s
 	}
 	e.abandon(x, look, answer)
 	return saga.Outcome{}, false
+}
+
+func (x *execution) call(ctx context.Context, f func(context.Context, Run) saga.Outcome, run Run) saga.Outcome {
+	err := fault.PointOf(fault.StepBefore, string(x.command))
+	if err == nil {
+		out := f(ctx, run)
+		if err = fault.PointOf(fault.StepDone, string(x.command)); err == nil {
+			return out
+		}
+	}
+	return saga.Unclear(err.Error())
 }
 
 // abandon leaves a step that does not return to itself. Its lease is no longer
@@ -238,7 +247,7 @@ func (e *Engine) specOf(f *Flow, c *saga.CommandRow) (*saga.Spec, bool) {
 	if !ok {
 		return nil, false
 	}
-	if _, known := f.Steps[cmd]; !known {
+	if _, known := f.Steps[cmd]; !known || fault.Without(c.Type) {
 		return nil, false
 	}
 	return f.Table.Spec(s)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/mergeflow/mergeflow/internal/fault"
 	"github.com/mergeflow/mergeflow/internal/store"
 )
 
@@ -42,7 +43,11 @@ func (e *Engine) beatOnce(ctx context.Context) {
 	asked := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, max(e.o.Lease/3, time.Second))
 	defer cancel()
-	beat, err := e.o.Store.Heartbeat(ctx, leases, e.o.Lease)
+	var beat store.Beat
+	err := fault.Point(fault.Heartbeat)
+	if err == nil {
+		beat, err = e.o.Store.Heartbeat(ctx, leases, e.o.Lease)
+	}
 	if err != nil {
 		e.missed()
 		e.o.Log.Warn("heartbeat failed", "leases", len(leases), "error", err)

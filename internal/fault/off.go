@@ -1,12 +1,20 @@
 //go:build !fault
 
 // Package fault names the places where tests make a process die, freeze, hang
-// or fail. Only a binary built with the tag `fault` holds them; in the product
-// Point is empty and inlined away.
+// or fail. Only a binary built with the tag `fault` holds their names and acts
+// at them; in the product Point is empty and inlined away.
 package fault
 
 // Enabled says whether this binary was built for tests.
 const Enabled = false
 
-// Point is a named place. It does nothing in this build.
-func Point(string) error { return nil }
+// Point is a place. It does nothing in this build.
+func Point(Place) error { return nil }
+
+// PointOf is a place of a command, or of a kind of callback. It does nothing in
+// this build.
+func PointOf(Place, string) error { return nil }
+
+// Without says whether this process plays an older build that does not know a
+// type of command. None does in this build.
+func Without(string) bool { return false }

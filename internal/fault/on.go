@@ -1,7 +1,7 @@
 //go:build fault
 
 // Package fault names the places where tests make a process die, freeze, hang
-// or fail. In this build the environment decides:
+// or fail. In this build the environment decides.
 //
 //	MERGEFLOW_FAULT="name[#n]:kill|stop|error|hang,…"
 //
@@ -10,12 +10,26 @@
 // process itself, hang blocks the caller for ever, error makes Point answer
 // one. Before that, the name becomes a line of the file that
 // MERGEFLOW_FAULT_LOG names, so that a test knows the place was reached.
+//
+//	MERGEFLOW_FAULT=list
+//
+// prints the names and ends. With
+//
+//	MERGEFLOW_FAULT_DIRECTOR=host:port
+//
+// every passing is told there and waits for the answer what to do (director.go).
+//
+//	MERGEFLOW_FAULT_WITHOUT=flow/version/STATE/Command,…
+//
+// plays an older build that does not know these types of command.
 package fault
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -34,7 +48,12 @@ type action struct {
 // plan is what the environment asked for; a nonsensical one must not look like
 // a test that passed.
 var plan = func() []action {
-	p, err := parse(os.Getenv("MERGEFLOW_FAULT"))
+	text := os.Getenv("MERGEFLOW_FAULT")
+	if text == "list" {
+		fmt.Println(strings.Join(Names(), "\n"))
+		os.Exit(0)
+	}
+	p, err := parse(text)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "MERGEFLOW_FAULT:", err)
 		os.Exit(2)
@@ -67,7 +86,7 @@ func parse(s string) ([]action, error) {
 		default:
 			return nil, fmt.Errorf("%q: the action must be kill, stop, error or hang", part)
 		}
-		if name == "" {
+		if !known(name) {
 			return nil, fmt.Errorf("%q names no place", part)
 		}
 		out = append(out, a)
@@ -75,24 +94,48 @@ func parse(s string) ([]action, error) {
 	return out, nil
 }
 
-// Point is a named place. It answers an error where the environment asks for
-// one; it is safe for concurrent use.
-func Point(name string) error {
+// known refuses a name that no place has: it would be waited for in vain.
+func known(name string) bool {
+	return slices.ContainsFunc(names[1:], func(n string) bool {
+		head, starred := strings.CutSuffix(n, "*")
+		return name == n && !starred || starred && len(name) > len(head) && strings.HasPrefix(name, head)
+	})
+}
+
+// Point is a place. It answers an error where the environment asks for one; it
+// is safe for concurrent use.
+func Point(p Place) error { return pass(p.of("")) }
+
+// PointOf is Point for a place of a command, or of a kind of callback.
+func PointOf(p Place, what string) error { return pass(p.of(what)) }
+
+// Without says whether this process plays an older build that does not know a
+// type of command.
+func Without(typ string) bool {
+	return slices.Contains(strings.Split(os.Getenv("MERGEFLOW_FAULT_WITHOUT"), ","), typ)
+}
+
+func pass(name string) error {
 	mu.Lock()
 	passed[name]++
 	n := passed[name]
 	mu.Unlock()
 	for _, a := range plan {
 		if a.name == name && a.n == n {
-			return a.act()
+			record(name)
+			return act(name, a.do)
 		}
+	}
+	if do := ask(name); do != "" {
+		return act(name, do)
 	}
 	return nil
 }
 
-func (a action) act() error {
-	record(a.name)
-	switch a.do {
+var errInjected = errors.New("fault injected")
+
+func act(name, do string) error {
+	switch do {
 	case "kill":
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		select {}
@@ -102,7 +145,7 @@ func (a action) act() error {
 	case "hang":
 		select {}
 	}
-	return fmt.Errorf("fault injected at %s", a.name)
+	return fmt.Errorf("%w at %s", errInjected, name)
 }
 
 // freeze stops the process, and this thread of it before it does anything more:

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/mergeflow/mergeflow/internal/engine"
+	"github.com/mergeflow/mergeflow/internal/fault"
 	"github.com/mergeflow/mergeflow/internal/saga"
 	"github.com/mergeflow/mergeflow/internal/search"
 )
@@ -20,7 +21,10 @@ func (s *Steps) index(ctx context.Context, run engine.Run) saga.Outcome {
 	if err == nil && covered {
 		return saga.Done(short(d.MergeCommit)+" is covered", nil)
 	}
-	if err = s.Index.Index(ctx, t); err != nil {
+	if err = s.Index.Index(ctx, t); err == nil {
+		err = fault.Point(fault.IndexDone)
+	}
+	if err != nil {
 		return serviceFailed(err, "the merge is done; when the index works again, retry runs only this step")
 	}
 	return saga.Done(short(d.MergeCommit)+" is searchable", nil)

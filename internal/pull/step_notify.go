@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/mergeflow/mergeflow/internal/engine"
+	"github.com/mergeflow/mergeflow/internal/fault"
 	"github.com/mergeflow/mergeflow/internal/notify"
 	"github.com/mergeflow/mergeflow/internal/saga"
 	"github.com/mergeflow/mergeflow/internal/store"
@@ -36,7 +37,11 @@ func (s *Steps) notify(ctx context.Context, run engine.Run) saga.Outcome {
 			}
 			continue
 		}
-		if err := s.Store.AddReceipt(ctx, run.Row.ID, store.Receipt{Recipient: r.Key, DeliveryID: m.DeliveryID}); err != nil {
+		err := fault.Point(fault.NotifyDone)
+		if err == nil {
+			err = s.Store.AddReceipt(ctx, run.Row.ID, store.Receipt{Recipient: r.Key, DeliveryID: m.DeliveryID})
+		}
+		if err != nil {
 			return saga.FailWith(saga.Transient, "recording a delivery: "+err.Error(), "")
 		}
 		reached++

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/mergeflow/mergeflow/internal/fault"
 	"github.com/mergeflow/mergeflow/internal/forge"
 	"github.com/mergeflow/mergeflow/internal/git"
 	"github.com/mergeflow/mergeflow/internal/store"
@@ -20,12 +21,12 @@ type Approvals interface {
 }
 
 const (
-	pointOpenBefore    = "open.before"
-	pointOpenAfter     = "open.after"
-	pointCloseBefore   = "close.before"
-	pointCloseAfter    = "close.after" // closed in git, the database does not know
-	pointApproveBefore = "approve.before"
-	pointApproveAfter  = "approve.after"
+	pointOpenBefore    = fault.OpenBefore
+	pointOpenAfter     = fault.OpenDone
+	pointCloseBefore   = fault.CloseBefore
+	pointCloseAfter    = fault.CloseDone
+	pointApproveBefore = fault.ApproveBefore
+	pointApproveAfter  = fault.ApproveDone
 )
 
 // maxFound bounds how many merge requests of one branch are looked at.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/mergeflow/mergeflow/internal/fault"
 	"github.com/mergeflow/mergeflow/internal/forge"
 	"github.com/mergeflow/mergeflow/internal/git"
 	"github.com/mergeflow/mergeflow/internal/saga"
@@ -14,10 +15,10 @@ var _ forge.Changer = (*Host)(nil)
 
 // The places where tests make a change's writes fail.
 const (
-	pointCommitBefore = "commit.before" // the objects may be there, the branch is not
-	pointCommitAfter  = "commit.after"  // the branch is there
-	pointDeleteBefore = "delete.before"
-	pointDeleteAfter  = "delete.after"
+	pointCommitBefore = fault.BranchBefore // the objects may be there, the branch is not
+	pointCommitAfter  = fault.BranchDone   // the branch is there
+	pointDeleteBefore = fault.DeleteBefore
+	pointDeleteAfter  = fault.DeleteDone
 )
 
 // Branch looks at a branch and at the commit at its tip.
@@ -156,7 +157,7 @@ func fromEdit(op string, err error) error {
 
 // swap makes one reference move and says what is known about it. git.ErrMoved
 // and git.ErrNested come back as they are.
-func (h *Host) swap(ctx context.Context, op string, repo git.Repo, s git.Swap, before, after string) error {
+func (h *Host) swap(ctx context.Context, op string, repo git.Repo, s git.Swap, before, after fault.Place) error {
 	if err := h.point(before); err != nil {
 		return notApplied(op, err)
 	}

@@ -44,7 +44,7 @@ type rig struct {
 	url  string
 
 	mu    sync.Mutex
-	armed string // the place that fails next
+	armed fault.Place // the one that fails next
 }
 
 func newRig(t testing.TB) *rig {
@@ -68,24 +68,24 @@ func (r *rig) second() *Host { return New(r.host.Options) }
 
 var errInjected = errors.New("injected")
 
-func (r *rig) point(name string) error {
+func (r *rig) point(p fault.Place) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if name != r.armed {
-		return fault.Point(name)
+	if p != r.armed {
+		return fault.Point(p)
 	}
-	r.armed = ""
+	r.armed = 0
 	return errInjected
 }
 
-func (r *rig) fail(point string) {
+func (r *rig) fail(point fault.Place) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.armed = point
 }
 
 func (r *rig) env() forgetest.Env {
-	points := map[forgetest.Write][2]string{
+	points := map[forgetest.Write][2]fault.Place{
 		forgetest.Merge:             {pointBefore, pointSwapped},
 		forgetest.CreateCommit:      {pointCommitBefore, pointCommitAfter},
 		forgetest.OpenMergeRequest:  {pointOpenBefore, pointOpenAfter},

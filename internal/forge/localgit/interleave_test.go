@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mergeflow/mergeflow/internal/fault"
 	"github.com/mergeflow/mergeflow/internal/forge"
 	"github.com/mergeflow/mergeflow/internal/forge/forgetest"
 	"github.com/mergeflow/mergeflow/internal/store"
@@ -42,10 +43,10 @@ func mergeInput(mr forge.MergeRequest) forge.MergeInput {
 }
 
 // at lets do happen once, when a write of the rig's host passes that place.
-func (r *rig) at(point string, do func()) {
+func (r *rig) at(point fault.Place, do func()) {
 	once := false
-	r.host.point = func(name string) error {
-		if name == point && !once {
+	r.host.point = func(p fault.Place) error {
+		if p == point && !once {
 			once = true
 			do()
 		}
@@ -58,7 +59,7 @@ func (r *rig) at(point string, do func()) {
 func TestCloseMeetsMerge(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		point string
+		point fault.Place
 		merge bool // the merge is under way, and the close comes in between
 		state forge.State
 	}{
@@ -113,7 +114,7 @@ func TestCloseMeetsMerge(t *testing.T) {
 // The target moves between look and swap: a merge is made anew, for the new target.
 func TestTargetMovesDuringMerge(t *testing.T) {
 	t.Parallel()
-	for _, point := range []string{pointBefore, pointMarked} {
+	for _, point := range []fault.Place{pointBefore, pointMarked} {
 		r := newRig(t)
 		mr := r.request()
 		var tip string
@@ -124,7 +125,7 @@ func TestTargetMovesDuringMerge(t *testing.T) {
 		}
 		log, err := r.log(t.Context(), "app", "main")
 		if err != nil || len(log) != 3 || log[0].SHA != sha || !slices.Equal(log[0].Parents, []string{tip, mr.HeadSHA}) {
-			t.Errorf("%s: main is %+v, %v", point, log, err)
+			t.Errorf("%v: main is %+v, %v", point, log, err)
 		}
 	}
 }

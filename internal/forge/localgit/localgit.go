@@ -68,7 +68,7 @@ type Options struct {
 type Host struct {
 	Options
 	// point is where tests make a merge fail.
-	point func(name string) error
+	point func(fault.Place) error
 }
 
 var (

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/mergeflow/mergeflow/internal/fault"
 	"github.com/mergeflow/mergeflow/internal/forge"
 	"github.com/mergeflow/mergeflow/internal/git"
 	"github.com/mergeflow/mergeflow/internal/saga"
@@ -20,9 +21,9 @@ const maxTries = 100
 
 // The places where tests make a merge fail.
 const (
-	pointBefore  = "merge.before"  // nothing is written yet
-	pointMarked  = "merge.marked"  // the marker is set, the branch has not moved
-	pointSwapped = "merge.swapped" // the branch has moved, the database does not know
+	pointBefore  = fault.MergeBefore // nothing is written yet
+	pointMarked  = fault.MergeMarked // the marker is set, the branch has not moved
+	pointSwapped = fault.MergeDone   // the branch has moved, the database does not know
 )
 
 // Merge lands in.HeadSHA on the target once; see the package's description.

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mergeflow/mergeflow/internal/fault"
 	"github.com/mergeflow/mergeflow/internal/forge"
 	"github.com/mergeflow/mergeflow/internal/git"
 	"github.com/mergeflow/mergeflow/internal/store"
@@ -30,7 +31,7 @@ import (
 type processTask struct {
 	Dir    string
 	Inputs []forge.MergeInput
-	Point  string
+	Point  fault.Place
 	Signal syscall.Signal
 }
 
@@ -47,9 +48,9 @@ func TestProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := New(Options{Dir: task.Dir, Store: rowsFile{path: filepath.Join(task.Dir, "rows.json")}})
-	h.point = func(name string) error {
-		if name == task.Point {
-			task.Point = ""
+	h.point = func(p fault.Place) error {
+		if p == task.Point {
+			task.Point = 0
 			// To this thread: another one could take a signal to the process
 			// while this one goes on.
 			runtime.LockOSThread()
@@ -263,12 +264,12 @@ func (c *crowd) look(iid int64) forge.MergeRequest {
 func TestKilledInAMerge(t *testing.T) {
 	t.Parallel()
 	for _, place := range []struct {
-		point  string
+		point  fault.Place
 		marked bool
 		landed bool
 	}{{pointBefore, false, false}, {pointMarked, true, false}, {pointSwapped, true, true}} {
 		for _, moved := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, target moved %v", place.point, moved), func(t *testing.T) {
+			t.Run(fmt.Sprintf("place %v, target moved %v", place.point, moved), func(t *testing.T) {
 				t.Parallel()
 				c := newCrowd(t, 1)
 				in := c.input(1, "op-1")
