@@ -147,7 +147,7 @@ var plants = []plant{
 	})},
 	{"a pending close is applied after a look that failed", "I13", onSettle(func(_ *rig, real settling) settling {
 		return func(f *engine.Flow, l store.Locked, token string, o saga.Outcome, x saga.Execution) (store.Writes, error) {
-			if l.Row.Pending != nil && !o.Settles() {
+			if l.Held && l.Row.Pending != nil && !o.Settles() {
 				o = saga.NotDone("it looked like that")
 			}
 			return real(f, l, token, o, x)
