@@ -53,6 +53,7 @@ func (db *DB) callback(ctx context.Context, id pgtype.UUID, in store.Callback, d
 	state := store.CallbackState{Seen: true}
 	b := &pgx.Batch{}
 	b.Queue("BEGIN")
+	b.Queue(fence, in.ID)
 	b.Queue(`INSERT INTO callback_keys (source, request_id, hash, at) VALUES ($1, $2, $3, mergeflow_now()) ON CONFLICT DO NOTHING RETURNING true`,
 		in.Source, in.RequestID, in.Hash).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
@@ -80,7 +81,7 @@ func (db *DB) callback(ctx context.Context, id pgtype.UUID, in store.Callback, d
 	b.Queue("COMMIT")
 	err = db.send(ctx, conn, b)
 	if errors.Is(err, errCut) {
-		switch committed, lookErr := db.settleCallback(ctx, operation, id); {
+		switch committed, lookErr := db.settleBehind(ctx, in.ID, `SELECT EXISTS (SELECT FROM callbacks WHERE callback_id = $1)`, id); {
 		case lookErr != nil:
 			return store.CallbackEntry{}, fmt.Errorf("%w: %w", store.ErrUnknown, lookErr)
 		case committed:
@@ -92,34 +93,12 @@ func (db *DB) callback(ctx context.Context, id pgtype.UUID, in store.Callback, d
 
 func lockCallback(operation pgtype.UUID, state *store.CallbackState) *pgx.Batch {
 	b := &pgx.Batch{}
-	b.Queue(lockSagas, []pgtype.UUID{operation}).Query(func(rows pgx.Rows) error {
-		for rows.Next() {
-			var s sagaScan
-			if err := rows.Scan(s.into()...); err != nil {
-				return err
-			}
-			row, err := s.saga()
-			if err != nil {
-				return err
-			}
-			state.Saga = &store.Locked{Row: row, Held: true}
-		}
-		return rows.Err()
+	b.Queue(lockSagas, []pgtype.UUID{operation}).Query(func(rows pgx.Rows) (err error) {
+		state.Saga, err = scanLocked(rows)
+		return err
 	})
 	b.Queue(`SELECT EXISTS (SELECT FROM bindings WHERE operation_id = $1)`, operation).QueryRow(func(r pgx.Row) error { return r.Scan(&state.Owner) })
-	b.Queue(readCommand, []pgtype.UUID{operation}).Query(func(rows pgx.Rows) error {
-		for rows.Next() {
-			var id pgtype.UUID
-			var c commandScan
-			if err := rows.Scan(append([]any{&id}, c.into()...)...); err != nil {
-				return err
-			}
-			if state.Saga != nil {
-				state.Saga.Row.Command = c.command()
-			}
-		}
-		return rows.Err()
-	})
+	b.Queue(readCommand, []pgtype.UUID{operation}).Query(func(rows pgx.Rows) error { return scanCommandOf(rows, state.Saga) })
 	b.Queue("SELECT mergeflow_now()").QueryRow(func(r pgx.Row) error { return r.Scan(&state.Now) })
 	return b
 }
@@ -179,24 +158,6 @@ func decideCallback(id, operation pgtype.UUID, in store.Callback, state *store.C
 	return out, b, nil
 }
 
-// settleCallback learns whether a callback committed whose connection was lost
-// at COMMIT. It waits for the saga's lock, which the lost transaction held.
-func (db *DB) settleCallback(ctx context.Context, operation, id pgtype.UUID) (committed bool, err error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), db.patience)
-	defer cancel()
-	for try := 0; ; try++ {
-		err = db.inTx(ctx, func(tx pgx.Tx) error {
-			if _, err := tx.Exec(ctx, `SELECT FROM saga_instances WHERE saga_id = $1 FOR UPDATE`, operation); err != nil {
-				return err
-			}
-			return tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM callbacks WHERE callback_id = $1)`, id).Scan(&committed)
-		})
-		if err == nil || !pause(ctx, try) {
-			return committed, err
-		}
-	}
-}
-
 // Callbacks are a saga's ledger rows, oldest first.
 func (db *DB) Callbacks(ctx context.Context, sagaID string, after int64, limit int) ([]store.CallbackEntry, error) {
 	id, ok := idOf(sagaID)
@@ -204,7 +165,7 @@ func (db *DB) Callbacks(ctx context.Context, sagaID string, after int64, limit i
 		return nil, nil
 	}
 	rows, err := db.pool.Query(ctx, `SELECT seq, callback_id, saga_id, kind, source, request_id, verdict, rule, actor, payload, at, applied_at
-		FROM callbacks WHERE saga_id = $1 AND seq > $2 ORDER BY seq LIMIT $3`, id, after, limit)
+		FROM callbacks WHERE saga_id = $1 AND seq > $2 ORDER BY seq LIMIT $3`, id, after, limitOf(limit))
 	if err != nil {
 		return nil, wrap("callbacks", err)
 	}

@@ -1,18 +1,24 @@
 package postgres
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/mergeflow/mergeflow/internal/saga"
 	"github.com/mergeflow/mergeflow/internal/store"
 )
+
+// fence is a lock that a transaction holds until its end. Whoever lost the
+// answer to its COMMIT takes the same one: then the transaction is over, even
+// where all that it locked are rows that nobody else can see yet. It is a lock
+// in memory, and one that poolers respect.
+const fence = `SELECT pg_advisory_xact_lock(hashtextextended($1, 0))`
 
 // bindingSet is UPDATE bindings. Only the binding's newest saga writes it, and
 // that saga is locked, so no order among bindings is needed.
@@ -37,6 +43,9 @@ type refSet struct {
 }
 
 func (x *refSet) add(id pgtype.UUID, before, r saga.Row) {
+	if bytes.Equal(before.Data, r.Data) {
+		return
+	}
 	iid, commit := store.Refs(r)
 	if was, had := store.Refs(before); was == iid && had == commit || iid == 0 && commit == "" {
 		return
@@ -49,8 +58,9 @@ INSERT INTO change_refs (saga_id, project, mr_iid, merge_commit)
 SELECT * FROM unnest($1::uuid[], $2::text[], $3::bigint[], $4::text[])
 ON CONFLICT (saga_id) DO UPDATE SET mr_iid = excluded.mr_iid, merge_commit = excluded.merge_commit`
 
-// StartChange takes the key, locks the old saga, then the binding. A binding
-// whose saga changed in between, or that somebody else made, is looked at again.
+// StartChange is two round trips, three with a key. Those who ask for the same
+// binding take turns at its fence, the first of them too, when there is no row
+// yet that could be locked.
 func (db *DB) StartChange(ctx context.Context, in store.ChangeDoor, decide func(store.DoorState) (store.StartChange, error)) (store.ChangeStarted, error) {
 	op := "start a change of " + in.Target
 	texts := []string{in.Subject, in.Target}
@@ -64,28 +74,17 @@ func (db *DB) StartChange(ctx context.Context, in store.ChangeDoor, decide func(
 	}
 	for try := 0; ; try++ {
 		out, err := db.startChange(ctx, in, decide)
-		if bindingTaken(err) {
-			err = errMoved
-		}
 		var own *ownError
 		switch {
 		case errors.As(err, &own):
 			return store.ChangeStarted{}, own.err
 		case err == nil:
 			return out, nil
-		case try+1 < 4*tries && (isRepeatable(err) || errors.Is(err, errMoved)) && pause(ctx, try):
+		case try+1 < tries && isRepeatable(err) && pause(ctx, try):
 			continue
-		case errors.Is(err, errMoved):
-			return store.ChangeStarted{}, fmt.Errorf("%s: %w", op, store.ErrBusy)
 		}
 		return store.ChangeStarted{}, wrap(op, err)
 	}
-}
-
-// bindingTaken: somebody else made the same binding at the same time.
-func bindingTaken(err error) bool {
-	e, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && e.Code == uniqueViolation && e.ConstraintName == "bindings_pkey"
 }
 
 const selectBinding = `SELECT subject_id, target_key, status, operation_id, updated_at FROM bindings WHERE subject_id = $1 AND target_key = $2`
@@ -99,13 +98,12 @@ func scanBinding(r pgx.CollectableRow) (b store.Binding, err error) {
 
 // door is one try of StartChange.
 type door struct {
-	in        store.ChangeDoor
-	operation pgtype.UUID // of the binding, as first seen
-	fresh     bool        // the idempotency key is ours
-	hash      string
-	first     store.ChangeStarted
-	state     store.DoorState
-	w         *writes
+	in    store.ChangeDoor
+	fresh bool // the idempotency key is ours
+	hash  string
+	first store.ChangeStarted
+	state store.DoorState
+	w     *writes
 }
 
 func (db *DB) startChange(ctx context.Context, in store.ChangeDoor, decide func(store.DoorState) (store.StartChange, error)) (store.ChangeStarted, error) {
@@ -114,33 +112,42 @@ func (db *DB) startChange(ctx context.Context, in store.ChangeDoor, decide func(
 		return store.ChangeStarted{}, err
 	}
 	defer conn.Release() // a connection that is still in a transaction is closed by it
-	d := &door{in: in, fresh: in.Key == nil}
-	if err := db.send(ctx, conn, d.lookUp()); err != nil {
-		return store.ChangeStarted{}, err
-	}
-	if !d.fresh {
+	d := &door{in: in}
+	rollback := func() {
 		b := &pgx.Batch{}
 		b.Queue("ROLLBACK")
 		_ = db.send(ctx, conn, b) // an open transaction ends with the connection
-		if d.hash != in.Key.Hash {
-			return store.ChangeStarted{}, &ownError{store.ErrIdempotencyMismatch}
-		}
-		d.first.Replayed = true
-		return d.first, nil
 	}
-	if err := db.send(ctx, conn, d.lock()); err != nil {
+	b := &pgx.Batch{}
+	b.Queue("BEGIN")
+	if in.Key != nil {
+		d.takeKey(b)
+		if err := db.send(ctx, conn, b); err != nil {
+			return store.ChangeStarted{}, err
+		}
+		if !d.fresh {
+			rollback()
+			if d.hash != in.Key.Hash {
+				return store.ChangeStarted{}, &ownError{store.ErrIdempotencyMismatch}
+			}
+			d.first.Replayed = true
+			return d.first, nil
+		}
+		b = &pgx.Batch{}
+	}
+	d.lock(b)
+	if err := db.send(ctx, conn, b); err != nil {
 		return store.ChangeStarted{}, err
 	}
 	out, b, err := d.decide(decide)
 	if err != nil {
-		b = &pgx.Batch{}
-		b.Queue("ROLLBACK")
-		_ = db.send(ctx, conn, b)
+		rollback()
 		return store.ChangeStarted{}, err
 	}
 	err = db.send(ctx, conn, b)
 	if errors.Is(err, errCut) {
-		switch committed, lookErr := db.settle(ctx, d.w.witness); {
+		started, _ := idOf(out.OperationID) // refusedStart has looked
+		switch committed, lookErr := db.settleBehind(ctx, d.fence(), `SELECT EXISTS (SELECT FROM saga_instances WHERE saga_id = $1)`, started); {
 		case lookErr != nil:
 			return store.ChangeStarted{}, fmt.Errorf("%w: %w", store.ErrUnknown, lookErr)
 		case committed:
@@ -150,83 +157,86 @@ func (db *DB) startChange(ctx context.Context, in store.ChangeDoor, decide func(
 	return out, err
 }
 
-// lookUp takes the key and sees whose the binding is. A key that another
-// transaction is taking is waited for.
-func (d *door) lookUp() *pgx.Batch {
-	b := &pgx.Batch{}
-	b.Queue("BEGIN")
-	if k := d.in.Key; k != nil {
-		b.Queue(`INSERT INTO idempotency_keys (scope, key, hash, operation_id, state, status, at)
-			VALUES ($1, $2, $3, gen_random_uuid(), '', '', mergeflow_now()) ON CONFLICT DO NOTHING RETURNING true`, k.Scope, k.Key, k.Hash).Query(func(rows pgx.Rows) error {
-			for rows.Next() {
-				d.fresh = true
-			}
-			return rows.Err()
-		})
-		b.Queue(`SELECT hash, operation_id, state, status FROM idempotency_keys WHERE scope = $1 AND key = $2`, k.Scope, k.Key).QueryRow(func(r pgx.Row) error {
-			var operation pgtype.UUID
-			err := r.Scan(&d.hash, &operation, (*string)(&d.first.State), &d.first.Status)
-			d.first.OperationID = textOf(operation)
-			return err
-		})
-	}
-	b.Queue(`SELECT operation_id FROM bindings WHERE subject_id = $1 AND target_key = $2`, d.in.Subject, d.in.Target).Query(func(rows pgx.Rows) error {
+func (d *door) fence() string { return d.in.Subject + "\x1f" + d.in.Target }
+
+// takeKey makes the key ours or reads what its first user was answered. A key
+// that another transaction is taking is waited for.
+func (d *door) takeKey(b *pgx.Batch) {
+	k := d.in.Key
+	b.Queue(`INSERT INTO idempotency_keys (scope, key, hash, operation_id, state, status, at)
+		VALUES ($1, $2, $3, gen_random_uuid(), '', '', mergeflow_now()) ON CONFLICT DO NOTHING RETURNING true`, k.Scope, k.Key, k.Hash).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
-			if err := rows.Scan(&d.operation); err != nil {
-				return err
-			}
+			d.fresh = true
 		}
 		return rows.Err()
 	})
-	return b
+	b.Queue(`SELECT hash, operation_id, state, status FROM idempotency_keys WHERE scope = $1 AND key = $2`, k.Scope, k.Key).QueryRow(func(r pgx.Row) error {
+		var operation pgtype.UUID
+		err := r.Scan(&d.hash, &operation, (*string)(&d.first.State), &d.first.Status)
+		d.first.OperationID = textOf(operation)
+		return err
+	})
 }
 
-func (d *door) lock() *pgx.Batch {
-	d.state.Binding = store.Binding{Subject: d.in.Subject, Target: d.in.Target}
-	b := &pgx.Batch{}
-	b.Queue(lockSagas, []pgtype.UUID{d.operation}).Query(func(rows pgx.Rows) error {
-		for rows.Next() {
-			var s sagaScan
-			if err := rows.Scan(s.into()...); err != nil {
-				return err
-			}
-			row, err := s.saga()
-			if err != nil {
-				return err
-			}
-			d.state.Old = &store.Locked{Row: row, Held: true}
-		}
-		return rows.Err()
+const (
+	boundSaga   = `(SELECT operation_id FROM bindings WHERE subject_id = $1 AND target_key = $2)`
+	lockBound   = `SELECT ` + sagaColumns + ` FROM saga_instances s WHERE s.saga_id = ` + boundSaga + ` FOR UPDATE OF s`
+	readBound   = `SELECT o.saga_id, ` + commandColumns + ` FROM outbox_events o WHERE o.saga_id = ` + boundSaga + ` FOR UPDATE OF o`
+	lockBinding = selectBinding + ` FOR UPDATE`
+)
+
+// lock takes the binding's turn; behind the fence it keeps its saga.
+func (d *door) lock(b *pgx.Batch) {
+	subject, target := d.in.Subject, d.in.Target
+	d.state.Binding = store.Binding{Subject: subject, Target: target}
+	b.Queue(fence, d.fence())
+	b.Queue(lockBound, subject, target).Query(func(rows pgx.Rows) (err error) {
+		d.state.Old, err = scanLocked(rows)
+		return err
 	})
-	b.Queue(selectBinding+` FOR UPDATE`, d.in.Subject, d.in.Target).Query(func(rows pgx.Rows) error {
+	b.Queue(lockBinding, subject, target).Query(func(rows pgx.Rows) error {
 		got, err := pgx.CollectRows(rows, scanBinding)
 		if len(got) == 1 {
 			d.state.Binding = got[0]
 		}
 		return err
 	})
-	b.Queue(readCommand, []pgtype.UUID{d.operation}).Query(func(rows pgx.Rows) error {
-		for rows.Next() {
-			var id pgtype.UUID
-			var c commandScan
-			if err := rows.Scan(append([]any{&id}, c.into()...)...); err != nil {
-				return err
-			}
-			if d.state.Old != nil {
-				d.state.Old.Row.Command = c.command()
-			}
-		}
-		return rows.Err()
-	})
+	b.Queue(readBound, subject, target).Query(func(rows pgx.Rows) error { return scanCommandOf(rows, d.state.Old) })
 	b.Queue("SELECT mergeflow_now()").QueryRow(func(r pgx.Row) error { return r.Scan(&d.state.Now) })
-	return b
+}
+
+// scanLocked reads the one saga that was locked; nil when there is none.
+func scanLocked(rows pgx.Rows) (*store.Locked, error) {
+	got, err := pgx.CollectRows(rows, func(r pgx.CollectableRow) (saga.Row, error) {
+		var s sagaScan
+		if err := r.Scan(s.into()...); err != nil {
+			return saga.Row{}, err
+		}
+		return s.saga()
+	})
+	if err != nil || len(got) == 0 {
+		return nil, err
+	}
+	return &store.Locked{Row: got[0], Held: true}, nil
+}
+
+// scanCommandOf reads the locked saga's command.
+func scanCommandOf(rows pgx.Rows, l *store.Locked) error {
+	for rows.Next() {
+		var id pgtype.UUID
+		var c commandScan
+		if err := rows.Scan(append([]any{&id}, c.into()...)...); err != nil {
+			return err
+		}
+		if l != nil {
+			l.Row.Command = c.command()
+		}
+	}
+	return rows.Err()
 }
 
 // decide asks, and answers the writes with their COMMIT.
 func (d *door) decide(decide func(store.DoorState) (store.StartChange, error)) (store.ChangeStarted, *pgx.Batch, error) {
-	if d.state.Binding.OperationID != textOf(d.operation) {
-		return store.ChangeStarted{}, nil, errMoved
-	}
 	d.state.Now = stored(d.state.Now)
 	d.w = &writes{now: d.state.Now}
 	var before saga.Row
@@ -251,7 +261,8 @@ func (d *door) decide(decide func(store.DoorState) (store.StartChange, error)) (
 		if err := refused(*out.Old); err != nil {
 			return store.ChangeStarted{}, nil, err
 		}
-		d.w.add(d.operation, before, *out.Old)
+		old, _ := idOf(before.ID) // it was read as one
+		d.w.add(old, before, *out.Old)
 	}
 	row := d.w.start(out.New)
 	id, _ := idOf(row.ID) // refusedStart has looked
@@ -271,7 +282,7 @@ func (d *door) decide(decide func(store.DoorState) (store.StartChange, error)) (
 			SELECT $1, n - 1, path, action, content FROM unnest($2::text[], $3::text[], $4::text[]) WITH ORDINALITY AS t(path, action, content, n)`,
 			id, paths, actions, contents)
 	}
-	if d.operation.Valid {
+	if d.state.Binding.OperationID != "" {
 		b.Queue(`UPDATE bindings SET operation_id = $3, status = $4, updated_at = $5 WHERE subject_id = $1 AND target_key = $2`,
 			d.in.Subject, d.in.Target, id, out.Status, d.w.now)
 	} else {

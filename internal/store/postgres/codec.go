@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -192,7 +193,11 @@ func refused(w store.Writes) error {
 	if b := w.Outward.Binding; b != nil {
 		texts = append(texts, b.Status)
 	}
-	for _, e := range r.Early {
+	kept := r.Early
+	if r.Pending != nil {
+		kept = append(slices.Clone(kept), *r.Pending)
+	}
+	for _, e := range kept {
 		texts = append(texts, e.ID, string(e.Name), e.Actor, e.Detail)
 		if err := refusedJSON(e.Data); err != nil {
 			return err

@@ -3,8 +3,8 @@
 // write goes out as sets (arrays, unnest), a whole transaction takes three
 // round trips, and no transaction outlives a call.
 //
-// Lock order, in every transaction: sagas by id, then pull requests by id, then
-// the outbox. Whoever only needs the outbox (claims, heartbeats) passes locked
+// Lock order, in every transaction: keys and fences, sagas by id, then pull
+// requests by id and bindings, then the outbox. Whoever only needs the outbox (claims, heartbeats) passes locked
 // rows by, so that it waits for nobody.
 package postgres
 

@@ -87,36 +87,15 @@ func (db *DB) startPull(ctx context.Context, id pgtype.UUID, decide func(store.P
 	var p store.Pull
 	var now time.Time
 	b = &pgx.Batch{}
-	b.Queue(lockSagas, []pgtype.UUID{operation}).Query(func(rows pgx.Rows) error {
-		got, err := pgx.CollectRows(rows, func(r pgx.CollectableRow) (saga.Row, error) {
-			var s sagaScan
-			if err := r.Scan(s.into()...); err != nil {
-				return saga.Row{}, err
-			}
-			return s.saga()
-		})
-		if len(got) == 1 {
-			old = &store.Locked{Row: got[0], Held: true}
-		}
+	b.Queue(lockSagas, []pgtype.UUID{operation}).Query(func(rows pgx.Rows) (err error) {
+		old, err = scanLocked(rows)
 		return err
 	})
 	b.Queue(`SELECT `+pullColumns+` FROM pull_requests p WHERE pull_id = $1 FOR UPDATE`, id).Query(func(rows pgx.Rows) (err error) {
 		p, err = pgx.CollectExactlyOneRow(rows, scanPull)
 		return err
 	})
-	b.Queue(readCommand, []pgtype.UUID{operation}).Query(func(rows pgx.Rows) error {
-		for rows.Next() {
-			var saga pgtype.UUID
-			var c commandScan
-			if err := rows.Scan(append([]any{&saga}, c.into()...)...); err != nil {
-				return err
-			}
-			if old != nil {
-				old.Row.Command = c.command()
-			}
-		}
-		return rows.Err()
-	})
+	b.Queue(readCommand, []pgtype.UUID{operation}).Query(func(rows pgx.Rows) error { return scanCommandOf(rows, old) })
 	b.Queue("SELECT mergeflow_now()").QueryRow(func(r pgx.Row) error { return r.Scan(&now) })
 	if err := db.send(ctx, conn, b); err != nil {
 		return saga.Row{}, err

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 // settle learns whether a transaction committed whose connection was lost at
@@ -16,22 +17,33 @@ func (db *DB) settle(ctx context.Context, w witness) (committed bool, err error)
 	if w.rank == byNothing {
 		return false, nil
 	}
+	lock, id := `SELECT FROM saga_instances WHERE saga_id = $1 FOR UPDATE`, w.saga
+	if w.pull.Valid {
+		lock, id = `SELECT FROM pull_requests WHERE pull_id = $1 FOR UPDATE`, w.pull
+	}
+	sql, args := w.trace()
+	return db.look(ctx, lock, id, sql, args...)
+}
+
+// settleBehind is settle for a transaction with a fence of its own. trace asks
+// for a row that nobody else writes, by its id.
+func (db *DB) settleBehind(ctx context.Context, name, trace string, id pgtype.UUID) (committed bool, err error) {
+	return db.look(ctx, fence, name, trace, id)
+}
+
+// look asks for a trace once it holds the lock that the lost transaction held.
+func (db *DB) look(ctx context.Context, lock string, held any, trace string, args ...any) (found bool, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), db.patience)
 	defer cancel()
 	for try := 0; ; try++ {
 		err = db.inTx(ctx, func(tx pgx.Tx) error {
-			lock, id := `SELECT FROM saga_instances WHERE saga_id = $1 FOR UPDATE`, w.saga
-			if w.pull.Valid {
-				lock, id = `SELECT FROM pull_requests WHERE pull_id = $1 FOR UPDATE`, w.pull
-			}
-			if _, err := tx.Exec(ctx, lock, id); err != nil {
+			if _, err := tx.Exec(ctx, lock, held); err != nil {
 				return err
 			}
-			sql, args := w.trace()
-			return tx.QueryRow(ctx, sql, args...).Scan(&committed)
+			return tx.QueryRow(ctx, trace, args...).Scan(&found)
 		})
 		if err == nil || !pause(ctx, try) {
-			return committed, err
+			return found, err
 		}
 	}
 }

@@ -88,6 +88,7 @@ func (w *writes) start(d saga.Decision) saga.Row {
 	d = normal(d)
 	id, _ := idOf(d.Row.ID) // refusedStart has looked
 	w.newSagas = append(w.newSagas, d.Row)
+	w.refs.add(id, saga.Row{}, d.Row)
 	w.history(id, d)
 	if d.Row.Command != nil {
 		w.fresh.add(id, d.Row.Command, taken{})

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
+	"fmt"
 
 	"github.com/mergeflow/mergeflow/internal/store"
 )
@@ -16,6 +17,9 @@ func (db *DB) Callback(ctx context.Context, in store.Callback, decide func(store
 	var refusal error // decide's own: it comes back as it is
 	err := db.write(ctx, "callback "+in.Kind, func(s *session) error {
 		now := db.now()
+		if in.ID == "" {
+			return fmt.Errorf("%w: the callback has no id", store.ErrConflict)
+		}
 		if err := errors.Join(checkID("a callback's id", in.ID), checkText("a callback", in.Kind, in.Source, in.RequestID, in.Hash),
 			checkJSON("a callback's payload", in.Payload)); err != nil {
 			return err
@@ -112,7 +116,7 @@ func (db *DB) Callbacks(ctx context.Context, sagaID string, after int64, limit i
 			return e, err
 		}, `
 SELECT seq, callback_id, saga_id, kind, source, request_id, verdict, rule, actor, payload, at, applied_at
-FROM callbacks WHERE saga_id = ? AND seq > ? ORDER BY seq LIMIT ?`, sagaID, after, limit)
+FROM callbacks WHERE saga_id = ? AND seq > ? ORDER BY seq LIMIT ?`, sagaID, after, limitOf(limit))
 		return err
 	})
 	return es, err

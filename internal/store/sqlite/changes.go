@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"errors"
@@ -116,6 +117,9 @@ ON CONFLICT (subject_id, target_key) DO UPDATE SET operation_id = ?3, status = ?
 
 // putRefs keeps what callbacks without an operation id find a saga by.
 func (s *session) putRefs(old, r saga.Row) error {
+	if bytes.Equal(old.Data, r.Data) {
+		return nil
+	}
 	iid, commit := store.Refs(r)
 	if before, was := store.Refs(old); before == iid && was == commit || iid == 0 && commit == "" {
 		return nil

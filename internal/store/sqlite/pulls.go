@@ -92,6 +92,9 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 		micros(r.WaitingSince), micros(r.UpdatedAt), micros(r.ClosedAt)); err != nil {
 		return err
 	}
+	if err := s.putRefs(saga.Row{}, r); err != nil {
+		return err
+	}
 	if err := s.putTrail(d, now); err != nil {
 		return err
 	}
