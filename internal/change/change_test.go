@@ -1,0 +1,276 @@
+package change_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mergeflow/mergeflow/internal/approval"
+	"github.com/mergeflow/mergeflow/internal/change"
+	"github.com/mergeflow/mergeflow/internal/forge"
+	"github.com/mergeflow/mergeflow/internal/saga"
+)
+
+func TestBothOrdersGoTheirWay(t *testing.T) {
+	t.Parallel()
+	for order, want := range map[saga.Order][]saga.State{
+		change.ApprovalFirst: {"APPROVAL_SENDING", "APPROVAL_SENT", "CREATE_STARTED", "CREATE_CHECKING", "CREATE_SUCCEEDED", "HANDLE_STARTED", "HANDLE_APPROVED", "HANDLE_MERGED", "CALLED_BACK"},
+		change.MRFirst:       {"CREATE_STARTED", "CREATE_CHECKING", "CREATE_SUCCEEDED", "APPROVAL_SENDING", "APPROVAL_SENT", "HANDLE_STARTED", "HANDLE_APPROVED", "HANDLE_MERGED", "CALLED_BACK"},
+	} {
+		t.Run(string(order), func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, forge.Repository{Reviewers: []string{"rita", "rob"}})
+			op := r.submit("a.yaml", order)
+			r.approve(op, 1) // the callback is lost: the self-check finds the decision by asking
+			r.env.set(op)
+			r.until(op, change.CalledBack)
+			if got := r.states(op); !slices.Equal(got, want) && !slices.Equal(got, slices.DeleteFunc(slices.Clone(want), func(s saga.State) bool { return s == "APPROVAL_SENT" })) {
+				t.Errorf("%v", got)
+			}
+			if r.merges() != 1 {
+				t.Errorf("%d merges", r.merges())
+			}
+			p, err := r.db.PullByIID(t.Context(), "default", "app", 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			as, err := r.db.MRApprovals(t.Context(), p.ID)
+			if err != nil || len(as) != 2 {
+				t.Errorf("approvals %+v %v", as, err)
+			}
+		})
+	}
+}
+
+func TestTheApproverIsDown(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, forge.Repository{})
+	r.approver.set(&approval.Error{Status: 503, Detail: "down", Transient: true})
+	op := r.submit("a.yaml", change.ApprovalFirst)
+	row := r.until(op, change.ApprovalSendFailed)
+	if f := row.Failure; f.Step != change.ApprovalSending || f.Kind != saga.Transient || !strings.Contains(f.Error, "503") {
+		t.Errorf("%+v", f)
+	}
+	r.approver.set(nil)
+	if _, err := r.svc.Operate(t.Context(), row, saga.Retry, "it is back", "ops"); err != nil {
+		t.Fatal(err)
+	}
+	r.until(op, change.ApprovalSent)
+	if len(r.approver.sent) != 1 || r.approver.sent[0].ApprovalID != change.ApprovalID(op, 1) {
+		t.Errorf("%+v", r.approver.sent)
+	}
+}
+
+// A base that moved is no failure by itself.
+func TestTheBaseMovesAfterSubmit(t *testing.T) {
+	t.Parallel()
+	t.Run("elsewhere", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(t, forge.Repository{})
+		op := r.submit("a.yaml", change.ApprovalFirst)
+		r.until(op, change.ApprovalSent)
+		tip := r.commit("main", "other.yaml", "y: 1\n")
+		r.approve(op, 1)
+		r.until(op, change.HandleMerged)
+		r.git("fetch", "-q", "origin")
+		if base := r.git("rev-parse", "origin/main^2^"); base != tip {
+			t.Errorf("built on %s, not on the current base %s", base, tip)
+		}
+	})
+	t.Run("in the same file", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(t, forge.Repository{})
+		op := r.submit("a.yaml", change.ApprovalFirst)
+		r.until(op, change.ApprovalSent)
+		r.commit("main", "a.yaml", "limit: 1\n")
+		r.approve(op, 1)
+		row := r.until(op, change.CreateFailed)
+		if f := row.Failure; f.Kind != saga.Deterministic || !strings.Contains(f.Error, "a.yaml") {
+			t.Errorf("%+v", f)
+		}
+	})
+	t.Run("to the same content", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(t, forge.Repository{})
+		op := r.submit("a.yaml", change.ApprovalFirst)
+		r.until(op, change.ApprovalSent)
+		r.commit("main", "a.yaml", "limit: 200\n")
+		r.approve(op, 1)
+		// The file changed since submit: that it says the same now is luck, and said so.
+		if row := r.until(op, change.CreateFailed, change.CreateNoChange); row.State == change.CreateFailed && !strings.Contains(row.Failure.Error, "a.yaml") {
+			t.Errorf("%+v", row.Failure)
+		}
+	})
+}
+
+// Somebody else's branch of that name is not adopted.
+func TestSomebodyElsesBranch(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, forge.Repository{})
+	op := r.submit("a.yaml", change.ApprovalFirst)
+	r.until(op, change.ApprovalSent)
+	head := r.commit("mergeflow/"+op, "mine.yaml", "z: 1\n")
+	r.approve(op, 1)
+	row := r.until(op, change.CreateFailed)
+	if f := row.Failure; f.Kind != saga.NeedsHuman || !strings.Contains(f.Error, "not this operation's") {
+		t.Errorf("%+v", f)
+	}
+	r.git("fetch", "-q", "origin")
+	if now := r.git("rev-parse", "origin/mergeflow/"+op); now != head {
+		t.Errorf("the branch moved from %s to %s", head, now)
+	}
+}
+
+// Hands on the forge: a push, a close, a merge, each while the flow waits for checks.
+func TestForeignHandsOnTheForge(t *testing.T) {
+	t.Parallel()
+	waiting := func(t *testing.T) (*rig, string, saga.Row) {
+		r := newRig(t, forge.Repository{RequiredChecks: []string{"ci"}})
+		op := r.submit("a.yaml", change.MRFirst)
+		row := r.until(op, change.CreateChecking)
+		return r, op, row
+	}
+	ref := forge.Ref{Project: "app", IID: 1}
+	t.Run("a push", func(t *testing.T) {
+		t.Parallel()
+		r, op, _ := waiting(t)
+		r.git("fetch", "-q", "origin")
+		r.git("checkout", "-q", "-b", "theirs", "origin/mergeflow/"+op)
+		r.git("commit", "-q", "--allow-empty", "-m", "theirs")
+		r.git("push", "-q", "origin", "theirs:mergeflow/"+op)
+		row := r.until(op, change.HandleHeadMoved)
+		if f := row.Failure; f.Step != change.CreateChecking || f.Kind != saga.NeedsHuman {
+			t.Errorf("%+v", f)
+		}
+		if r.merges() != 0 {
+			t.Error("somebody else's push was merged")
+		}
+	})
+	t.Run("a close", func(t *testing.T) {
+		t.Parallel()
+		r, op, _ := waiting(t)
+		if err := r.host.CloseMergeRequest(t.Context(), ref); err != nil {
+			t.Fatal(err)
+		}
+		r.until(op, change.ClosedOutside)
+	})
+	t.Run("a merge", func(t *testing.T) {
+		t.Parallel()
+		r, op, _ := waiting(t)
+		mr, err := r.host.MergeRequest(t.Context(), ref)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.host.Merge(t.Context(), forge.MergeInput{Ref: ref, HeadSHA: mr.HeadSHA, OperationID: "theirs", Title: "theirs", When: time.Unix(1, 0)}); err != nil {
+			t.Fatal(err)
+		}
+		row := r.until(op, change.HandleMerged)
+		if r.merges() != 1 || !strings.Contains(string(row.Data), "mergeCommit") {
+			t.Errorf("%d merges, %s", r.merges(), row.Data)
+		}
+	})
+}
+
+// Both faults of the merge call.
+func TestAMergeWhoseAnswerIsLost(t *testing.T) {
+	t.Parallel()
+	lost := &forge.Error{Op: "merge", Kind: forge.KindUnclear, Detail: "connection reset"}
+	for name, merge := range map[string]func(r *rig) func(context.Context, forge.MergeInput) (string, error){
+		"but applied": func(r *rig) func(context.Context, forge.MergeInput) (string, error) {
+			return func(ctx context.Context, in forge.MergeInput) (string, error) {
+				_, err := r.host.Merge(ctx, in)
+				return "", errors.Join(err, lost)
+			}
+		},
+		"not applied": func(r *rig) func(context.Context, forge.MergeInput) (string, error) {
+			return func(context.Context, forge.MergeInput) (string, error) {
+				r.forge.set(nil)
+				return "", lost
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, forge.Repository{})
+			r.forge.set(merge(r))
+			op := r.submit("a.yaml", change.ApprovalFirst)
+			r.approve(op, 1)
+			r.until(op, change.HandleMerged)
+			if r.merges() != 1 {
+				t.Errorf("%d merges", r.merges())
+			}
+		})
+	}
+}
+
+// A close takes the merge request, the branch and the approver's request with it.
+func TestACloseTakesAllWithIt(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, forge.Repository{})
+	op := r.submit("a.yaml", change.MRFirst)
+	row := r.until(op, change.ApprovalSent)
+	if _, err := r.svc.Operate(t.Context(), row, saga.Close, "not needed", "sue"); err != nil {
+		t.Fatal(err)
+	}
+	r.until(op, change.CloseSucceeded)
+	mr, err := r.host.MergeRequest(t.Context(), forge.Ref{Project: "app", IID: 1})
+	if err != nil || mr.State != forge.Closed || mr.HeadSHA != "" {
+		t.Errorf("%+v %v", mr, err)
+	}
+	if !slices.Contains(r.approver.withdrawn, change.ApprovalID(op, 1)) {
+		t.Errorf("withdrawn: %v", r.approver.withdrawn)
+	}
+	if _, err := r.svc.Submit(t.Context(), r.submission("a.yaml"), nil, "sue"); err != nil {
+		t.Errorf("asked for again: %v", err)
+	}
+}
+
+// Where deploys run in merge order, a later one that is live makes an earlier one live.
+func TestTheWatermark(t *testing.T) {
+	t.Parallel()
+	for _, inOrder := range []bool{true, false} {
+		r := newRig(t, forge.Repository{})
+		r.project.InOrder = inOrder
+		first, second := r.submit("a.yaml", change.MRFirst), ""
+		r.approve(first, 1)
+		r.until(first, change.HandleMerged)
+		second = r.submit("b.yaml", change.MRFirst)
+		r.approve(second, 1)
+		r.until(second, change.HandleMerged)
+		if v, err := r.svc.Deployed(t.Context(), change.DeployCallback{RequestID: "1", OperationID: second, Result: "live", Raw: []byte(`{}`)}); err != nil || v.Verdict != change.Applied {
+			t.Fatalf("%+v %v", v, err)
+		}
+		r.until(second, change.CalledBack)
+		if !inOrder {
+			if row, _ := r.db.Saga(t.Context(), first); row.State != change.HandleMerged {
+				t.Errorf("inferred without being allowed to: %s", row.State)
+			}
+			continue
+		}
+		row := r.until(first, change.CalledBack)
+		if !strings.Contains(string(row.Data), `"liveBy":"inferred"`) {
+			t.Errorf("%s", row.Data)
+		}
+	}
+}
+
+func TestTheDoor(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, forge.Repository{})
+	op := r.submit("a.yaml", change.ApprovalFirst)
+	if _, err := r.svc.Submit(t.Context(), r.submission("a.yaml"), nil, "sue"); asRefusal(err) != change.CodeInProgress {
+		t.Errorf("%v", err)
+	}
+	same := r.submission("base.yaml")
+	same.Files[0].Content = "x: 1\n"
+	if _, err := r.svc.Submit(t.Context(), same, nil, "sue"); asRefusal(err) != change.CodeNoChange {
+		t.Errorf("%v", err)
+	}
+	plan, err := r.svc.Plan(t.Context(), r.submission("a.yaml"), "sue")
+	if err != nil || plan.InTheWay != op || !strings.Contains(plan.Diff, "+limit: 200") {
+		t.Errorf("%+v %v", plan, err)
+	}
+}

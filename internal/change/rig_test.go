@@ -1,0 +1,264 @@
+package change_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/mergeflow/mergeflow/internal/approval"
+	"github.com/mergeflow/mergeflow/internal/change"
+	"github.com/mergeflow/mergeflow/internal/deploy"
+	"github.com/mergeflow/mergeflow/internal/engine"
+	"github.com/mergeflow/mergeflow/internal/forge"
+	"github.com/mergeflow/mergeflow/internal/forge/localgit"
+	"github.com/mergeflow/mergeflow/internal/saga"
+	"github.com/mergeflow/mergeflow/internal/store"
+	"github.com/mergeflow/mergeflow/internal/store/sqlite"
+)
+
+// rig is flow change over a real database, real git and a real engine. The
+// approver and the environment are the test's.
+type rig struct {
+	t        *testing.T
+	dir      string
+	work     string
+	db       *sqlite.DB
+	host     *localgit.Host
+	forge    *faulty
+	approver *approver
+	env      *environment
+	project  change.Project
+	eng      *engine.Engine
+	svc      *change.Service
+}
+
+// faulty is the local forge whose calls can be replaced.
+type faulty struct {
+	*localgit.Host
+	mu    sync.Mutex
+	merge func(ctx context.Context, in forge.MergeInput) (string, error)
+}
+
+func (f *faulty) Merge(ctx context.Context, in forge.MergeInput) (string, error) {
+	f.mu.Lock()
+	m := f.merge
+	f.mu.Unlock()
+	if m != nil {
+		return m(ctx, in)
+	}
+	return f.Host.Merge(ctx, in)
+}
+
+func (f *faulty) set(m func(ctx context.Context, in forge.MergeInput) (string, error)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.merge = m
+}
+
+// approver is an approval system outside that can be asked.
+type approver struct {
+	mu        sync.Mutex
+	sent      []approval.Request
+	answers   map[string]approval.Answer
+	withdrawn []string
+	down      error
+}
+
+func (a *approver) Send(_ context.Context, r approval.Request) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.down == nil {
+		a.sent = append(a.sent, r)
+	}
+	return a.down
+}
+
+func (a *approver) Look(_ context.Context, id string) (approval.Answer, bool, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.answers[id], true, a.down
+}
+
+func (a *approver) Withdraw(_ context.Context, id string) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.withdrawn = append(a.withdrawn, id)
+	return nil
+}
+
+func (a *approver) answer(id string, d approval.Decision) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.answers[id] = approval.Answer{Decision: d, By: "ann"}
+}
+
+func (a *approver) set(err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.down = err
+}
+
+// environment is where a pipeline outside deploys.
+type environment struct {
+	mu   sync.Mutex
+	live map[string]bool
+}
+
+func (e *environment) Look(_ context.Context, r deploy.Release) (deploy.State, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.live[r.OperationID] {
+		return deploy.Live, nil
+	}
+	return deploy.Absent, nil
+}
+func (e *environment) Deploy(context.Context, deploy.Release) error { return nil }
+func (e *environment) Immediate() bool                              { return false }
+
+func (e *environment) set(op string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.live[op] = true
+}
+
+func newRig(t *testing.T, repo forge.Repository) *rig {
+	t.Helper()
+	db, err := sqlite.Open(t.Context(), sqlite.Options{Path: ":memory:"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	r := &rig{t: t, dir: t.TempDir(), work: t.TempDir(), db: db, project: change.Project{Forge: "default"},
+		approver: &approver{answers: map[string]approval.Answer{}}, env: &environment{live: map[string]bool{}}}
+	r.host = localgit.New(localgit.Options{Dir: filepath.Join(r.dir, "repos"), Store: db, ApprovalStore: db})
+	r.forge = &faulty{Host: r.host}
+	forges := func(name string) (forge.Changer, bool) { return r.forge, name == "default" }
+	projects := func(string) change.Project { return r.project }
+	often := saga.Poll{Short: 5 * time.Millisecond, ShortTries: 100000}
+	settings := saga.Settings{Attempts: 2, Backoff: time.Millisecond, BackoffMax: 2 * time.Millisecond, Polls: map[saga.State]saga.Poll{
+		change.ApprovalSent: often, change.CreateChecking: often, change.HandleChecking: often, change.HandleMerged: often}}
+	steps := &change.Steps{Forges: forges, Projects: projects, Approver: r.approver, Deployer: r.env, Store: db, CallbackURL: "http://127.0.0.1:1/"}
+	r.eng, err = engine.New(engine.Options{Store: db, Flows: []engine.Flow{steps.Flow()}, Settings: func() saga.Settings { return settings }, Poll: 20 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.eng.Start()
+	t.Cleanup(func() { _ = r.eng.Stop(context.Background()) })
+	r.svc = &change.Service{Store: db, Forges: forges, Projects: projects, Engine: r.eng,
+		DefaultBase: func(context.Context, string) (string, error) { return "main", nil },
+		Order:       func() saga.Order { return change.ApprovalFirst },
+		Backlog:     func(context.Context) (int, int, error) { return 0, 100, nil }}
+	repo.Name, repo.DefaultBranch, repo.MergeStyle = "app", "main", forge.MergeCommit
+	if _, err := r.host.CreateRepository(t.Context(), repo); err != nil {
+		t.Fatal(err)
+	}
+	r.git("init", "-q", "-b", "main")
+	r.git("remote", "add", "origin", filepath.Join(r.dir, "repos", "app.git"))
+	r.commit("main", "base.yaml", "x: 1\n")
+	return r
+}
+
+func (r *rig) git(args ...string) string {
+	r.t.Helper()
+	cmd := exec.Command("git", args...)
+	cmd.Dir = r.work
+	cmd.Env = append(os.Environ(), "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_AUTHOR_NAME=A", "GIT_AUTHOR_EMAIL=a@b", "GIT_COMMITTER_NAME=A", "GIT_COMMITTER_EMAIL=a@b")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		r.t.Fatalf("git %v: %v\n%s", args, err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// commit pushes one file on a branch, made where it is new.
+func (r *rig) commit(branch, file, content string) string {
+	r.t.Helper()
+	if branch != "main" {
+		r.git("checkout", "-q", "-B", branch)
+	}
+	if err := os.WriteFile(filepath.Join(r.work, file), []byte(content), 0o600); err != nil {
+		r.t.Fatal(err)
+	}
+	r.git("add", ".")
+	r.git("commit", "-q", "-m", "change "+file)
+	r.git("push", "-q", "origin", branch)
+	return r.git("rev-parse", "HEAD")
+}
+
+func (r *rig) submission(file string) change.Submission {
+	return change.Submission{Subject: "team", Target: file, Project: "app", Title: "Change " + file, Description: "because",
+		Files: []store.Input{{Path: file, Action: "upsert", Content: "limit: 200\n"}}}
+}
+
+func (r *rig) submit(file string, order saga.Order) string {
+	r.t.Helper()
+	in := r.submission(file)
+	in.Order = order
+	s, err := r.svc.Submit(r.t.Context(), in, nil, "sue")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return s.OperationID
+}
+
+func (r *rig) until(op string, states ...saga.State) saga.Row {
+	r.t.Helper()
+	signal, end := r.eng.Subscribe(op)
+	defer end()
+	limit := time.After(20 * time.Second)
+	for {
+		row, err := r.db.Saga(r.t.Context(), op)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		if slices.Contains(states, row.State) {
+			return row
+		}
+		select {
+		case <-signal:
+		case <-time.After(10 * time.Millisecond):
+		case <-limit:
+			r.t.Fatalf("%s, not %v: %+v %+v", row.State, states, row.Failure, row.Command)
+		}
+	}
+}
+
+func (r *rig) approve(op string, round int) {
+	r.approver.answer(change.ApprovalID(op, round), approval.Approved)
+}
+
+func (r *rig) states(op string) []saga.State {
+	r.t.Helper()
+	es, err := r.db.History(r.t.Context(), op, store.Mark{}, 200)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	var out []saga.State
+	for _, e := range es {
+		if !e.IsNote {
+			out = append(out, e.To)
+		}
+	}
+	return out
+}
+
+// merges counts the merges on main.
+func (r *rig) merges() int {
+	r.t.Helper()
+	r.git("fetch", "-q", "origin")
+	return len(strings.Fields(r.git("log", "--first-parent", "--merges", "--format=%H", "origin/main")))
+}
+
+func asRefusal(err error) string {
+	if e, ok := errors.AsType[*change.Refusal](err); ok {
+		return e.Code
+	}
+	return ""
+}
