@@ -32,6 +32,7 @@ type Store interface {
 	Pulls
 	Forge
 	Changes
+	Auditor
 	Close() error
 	// Ping answers quickly whether the database can be used.
 	Ping(ctx context.Context) error

@@ -51,6 +51,7 @@ func (db *DB) callback(ctx context.Context, id pgtype.UUID, in store.Callback, d
 	defer conn.Release() // a connection that is still in a transaction is closed by it
 	operation, _ := idOf(in.OperationID)
 	state := store.CallbackState{Seen: true}
+	var same bool
 	b := &pgx.Batch{}
 	b.Queue("BEGIN")
 	b.Queue(fence, in.ID)
@@ -62,11 +63,12 @@ func (db *DB) callback(ctx context.Context, id pgtype.UUID, in store.Callback, d
 		return rows.Err()
 	})
 	b.Queue(`SELECT hash = $3 FROM callback_keys WHERE source = $1 AND request_id = $2`, in.Source, in.RequestID, in.Hash).QueryRow(func(r pgx.Row) error {
-		return r.Scan(&state.SameHash)
+		return r.Scan(&same)
 	})
 	if err := db.send(ctx, conn, b); err != nil {
 		return store.CallbackEntry{}, err
 	}
+	state.SameHash = state.Seen && same
 	if err := db.send(ctx, conn, lockCallback(operation, &state)); err != nil {
 		return store.CallbackEntry{}, err
 	}
@@ -81,10 +83,11 @@ func (db *DB) callback(ctx context.Context, id pgtype.UUID, in store.Callback, d
 	b.Queue("COMMIT")
 	err = db.send(ctx, conn, b)
 	if errors.Is(err, errCut) {
-		switch committed, lookErr := db.settleBehind(ctx, in.ID, `SELECT EXISTS (SELECT FROM callbacks WHERE callback_id = $1)`, id); {
+		lookErr := db.look(ctx, fence, in.ID, &out.Seq, `SELECT coalesce(max(seq), 0) FROM callbacks WHERE callback_id = $1`, id)
+		switch {
 		case lookErr != nil:
 			return store.CallbackEntry{}, fmt.Errorf("%w: %w", store.ErrUnknown, lookErr)
-		case committed:
+		case out.Seq > 0:
 			err = nil
 		}
 	}

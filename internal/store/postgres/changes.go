@@ -147,7 +147,9 @@ func (db *DB) startChange(ctx context.Context, in store.ChangeDoor, decide func(
 	err = db.send(ctx, conn, b)
 	if errors.Is(err, errCut) {
 		started, _ := idOf(out.OperationID) // refusedStart has looked
-		switch committed, lookErr := db.settleBehind(ctx, d.fence(), `SELECT EXISTS (SELECT FROM saga_instances WHERE saga_id = $1)`, started); {
+		var committed bool
+		lookErr := db.look(ctx, fence, d.fence(), &committed, `SELECT EXISTS (SELECT FROM saga_instances WHERE saga_id = $1)`, started)
+		switch {
 		case lookErr != nil:
 			return store.ChangeStarted{}, fmt.Errorf("%w: %w", store.ErrUnknown, lookErr)
 		case committed:

@@ -25,6 +25,7 @@ func openEnv(t testing.TB) storetest.Env {
 		Store:      open(t, wire.dsn),
 		Advance:    func(d time.Duration) { pg.Advance(t, dsn, d) },
 		Reopen:     func() store.Store { return open(t, dsn) },
+		Exec:       func(sql string) { exec(t, dsn, sql) },
 		Hold:       func(sagaID string) func() { return hold(t, dsn, "saga_instances", "saga_id", sagaID) },
 		LoseCommit: func() { wire.loseAnswer("COMMIT") },
 	}
@@ -42,6 +43,13 @@ func open(t testing.TB, dsn string) *postgres.DB {
 		}
 	})
 	return db
+}
+
+func exec(t testing.TB, dsn, sql string) {
+	t.Helper()
+	if _, err := connect(t, dsn).Exec(t.Context(), sql); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
 }
 
 // hold locks one row in a transaction of its own, until release is called.

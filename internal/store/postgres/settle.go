@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 )
 
 // settle learns whether a transaction committed whose connection was lost at
@@ -22,17 +21,13 @@ func (db *DB) settle(ctx context.Context, w witness) (committed bool, err error)
 		lock, id = `SELECT FROM pull_requests WHERE pull_id = $1 FOR UPDATE`, w.pull
 	}
 	sql, args := w.trace()
-	return db.look(ctx, lock, id, sql, args...)
+	err = db.look(ctx, lock, id, &committed, sql, args...)
+	return committed, err
 }
 
-// settleBehind is settle for a transaction with a fence of its own. trace asks
-// for a row that nobody else writes, by its id.
-func (db *DB) settleBehind(ctx context.Context, name, trace string, id pgtype.UUID) (committed bool, err error) {
-	return db.look(ctx, fence, name, trace, id)
-}
-
-// look asks for a trace once it holds the lock that the lost transaction held.
-func (db *DB) look(ctx context.Context, lock string, held any, trace string, args ...any) (found bool, err error) {
+// look scans a trace into found once it holds the lock that the lost
+// transaction held.
+func (db *DB) look(ctx context.Context, lock string, held, found any, trace string, args ...any) (err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), db.patience)
 	defer cancel()
 	for try := 0; ; try++ {
@@ -40,10 +35,10 @@ func (db *DB) look(ctx context.Context, lock string, held any, trace string, arg
 			if _, err := tx.Exec(ctx, lock, held); err != nil {
 				return err
 			}
-			return tx.QueryRow(ctx, trace, args...).Scan(&found)
+			return tx.QueryRow(ctx, trace, args...).Scan(found)
 		})
 		if err == nil || !pause(ctx, try) {
-			return found, err
+			return err
 		}
 	}
 }

@@ -158,7 +158,7 @@ func checkDecision(d saga.Decision) error {
 	for _, n := range d.Notes {
 		errs = append(errs, checkNote(n))
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, checkID("an early callback's id", d.Applied...))...)
 }
 
 func checkNote(n saga.Note) error {

@@ -188,7 +188,7 @@ func (db *DB) OperationOf(ctx context.Context, project, mergeCommit string, mrII
 func (db *DB) HighestLive(ctx context.Context, project, base string, since time.Time) (n int64, err error) {
 	err = db.read(ctx, "highest live", func(q querier) error {
 		n, err = one(q, scanInt, `
-SELECT coalesce(max(mr_iid), 0) FROM deploy_callbacks WHERE project = ? AND base = ? AND result = 'live' AND at > ?`, project, base, micros(since))
+SELECT coalesce(max(mr_iid), 0) FROM deploy_callbacks WHERE project = ? AND base = ? AND result = 'live' AND at > ?`, project, base, since.UnixMicro()) // the zero time is a long time ago
 		return err
 	})
 	return n, err

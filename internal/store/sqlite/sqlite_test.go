@@ -29,7 +29,15 @@ func env(path func(testing.TB) string) func(testing.TB) storetest.Env {
 				t.Errorf("close: %v", err)
 			}
 		})
-		return storetest.Env{Store: db, Advance: c.Advance}
+		return storetest.Env{Store: db, Advance: c.Advance, Exec: func(sql string) {
+			t.Helper()
+			if err := db.write(t.Context(), sql, func(s *session) error {
+				_, err := s.exec(sql)
+				return err
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}}
 	}
 }
 

@@ -38,6 +38,10 @@ type Env struct {
 	// Reopen opens a second, independent handle on the same database, as
 	// another process would. It is closed with the test.
 	Reopen func() store.Store
+	// Exec runs a statement beside Store, as somebody with a database client
+	// would, and fails the test when it is refused. The suite's statements are
+	// the same for every driver.
+	Exec func(sql string)
 	// Hold locks a saga's row in a transaction of its own until release is
 	// called (once).
 	Hold func(sagaID string) (release func())
@@ -133,6 +137,40 @@ var cases = []testCase{
 	{name: "Watchers and receipts", run: watchersAndReceipts},
 	{name: "Repositories", run: repositories},
 	{name: "Commit statuses", run: commitStatuses},
+
+	// changes.go
+	{name: "Door writes all that a change begins with", run: doorIsWhole},
+	{name: "Race at the door has one winner", run: doorRace},
+	{name: "Idempotency key answers like the first", run: keyAnswersLikeTheFirst},
+	{name: "Race for one idempotency key", run: keyRace},
+	{name: "Refused change writes nothing", run: refusedChangeWritesNothing},
+	{name: "Applying again resets the binding in place", run: bindingIsResetInPlace},
+	{name: "Race to apply again ends the old saga once", run: applyAgainRace},
+	{name: "Batch of pull requests and bindings", run: mixedBatch},
+	{name: "Many changes at once", run: manyChanges},
+	{name: "Merge request and merge commit find the newest operation", run: operationIsFound},
+	{name: "Approvals of a merge request", run: approvalsOfHeads},
+	{name: "Door waits for a locked saga", run: doorWaits, locks: true},
+	{name: "Lost answer of a change's start", run: lostChangeIsSettled, breaks: true},
+
+	// callbacks.go
+	{name: "Callback moves its saga and is in the ledger", run: callbackIsWhole},
+	{name: "Fifty identical callbacks", run: identicalCallbacks},
+	{name: "Different callbacks race for one move", run: callbackRace},
+	{name: "Early event is kept and applied on entry", run: earlyEventIsKept},
+	{name: "Refused callback writes nothing", run: refusedCallbackWritesNothing},
+	{name: "Callback of no operation", run: callbackOfNothing},
+	{name: "Callback of an operation that was replaced", run: callbackOfFormerOwner},
+	{name: "Highest live merge request", run: highestLive},
+	{name: "Ledger is read in pages", run: ledgerPages},
+	{name: "Callback waits for a locked saga, then is busy", run: callbackWaits, locks: true},
+	{name: "Lost answer of a callback", run: lostCallbackIsSettled, breaks: true},
+
+	// audit.go
+	{name: "Audit finds nothing in sound data", run: auditOfSoundData},
+	{name: "Audit finds each planted fault", run: auditFindsFaults},
+	{name: "Audit leaves what it doesn't know alone", run: auditOfUnknownFlows},
+	{name: "Audit beside a working engine", run: auditOfLiveDatabase},
 
 	// chaos.go
 	{name: "Random concurrent work loses nothing", run: randomWork},
