@@ -62,6 +62,14 @@ func Binary(t testing.TB) string {
 	return path
 }
 
+// run runs the binary with nothing but this environment and no arguments.
+func run(t testing.TB, env ...string) ([]byte, error) {
+	t.Helper()
+	cmd := exec.Command(Binary(t))
+	cmd.Env = env
+	return cmd.CombinedOutput()
+}
+
 // Cluster is a database, a data folder, an indexer and a notification receiver,
 // and the processes over them.
 type Cluster struct {
@@ -70,20 +78,24 @@ type Cluster struct {
 	Config   string
 	Indexer  *indexer.Indexer
 	Receiver *receiver.Receiver
+	director *Director
 	faultLog string
 }
 
 // Options changes a cluster from its defaults.
 type Options struct {
-	Database string // "sqlite" or "postgres"
-	IndexURL string // instead of the cluster's own indexer (a proxy in front of it)
-	Extra    string // more YAML, at the top level
+	Database string        // "sqlite" or "postgres"
+	DSN      string        // instead of a database of its own
+	Lease    time.Duration // 0: 2 s
+	Director *Director     // is told of each fault point; nil: nobody is
+	IndexURL string        // instead of the cluster's own indexer (a proxy in front of it)
+	Extra    string        // more YAML, at the top level
 }
 
 // New prepares a cluster; nothing runs yet but the indexer and the receiver.
 func New(t testing.TB, o Options) *Cluster {
 	t.Helper()
-	c := &Cluster{t: t, Dir: t.TempDir()}
+	c := &Cluster{t: t, Dir: t.TempDir(), director: o.Director}
 	var err error
 	if c.Indexer, err = indexer.Start(); err != nil {
 		t.Fatal(err)
@@ -94,8 +106,14 @@ func New(t testing.TB, o Options) *Cluster {
 	}
 	t.Cleanup(func() { _ = c.Receiver.Close() })
 	database := "sqlite:" + filepath.Join(c.Dir, "mergeflow.db")
-	if o.Database == "postgres" {
+	switch {
+	case o.DSN != "":
+		database = o.DSN
+	case o.Database == "postgres":
 		database = pg.Database(t)
+	}
+	if o.Lease == 0 {
+		o.Lease = 2 * time.Second
 	}
 	if o.IndexURL == "" {
 		o.IndexURL = c.Indexer.URL()
@@ -106,9 +124,9 @@ data_dir: %q
 database: %q
 search: {kind: http, url: %q}
 notify: {webhook: {url: %q}}
-engine: {lease: 2s, poll: 100ms, attempts: 5, backoff: 20ms, backoff_max: 200ms}
+engine: {lease: %s, poll: 100ms, attempts: 5, backoff: 20ms, backoff_max: 200ms}
 %s
-`, c.Dir, database, o.IndexURL, c.Receiver.URL(), o.Extra)
+`, c.Dir, database, o.IndexURL, c.Receiver.URL(), o.Lease, o.Extra)
 	if err := os.WriteFile(c.Config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -126,12 +144,17 @@ type Process struct {
 }
 
 // Start starts a process and waits until it serves. faults is MERGEFLOW_FAULT's
-// value; empty for none. The process is killed with the test.
-func (c *Cluster) Start(faults string) *Process {
+// value; empty for none. env is more of its environment. The process is killed
+// with the test.
+func (c *Cluster) Start(faults string, env ...string) *Process {
 	c.t.Helper()
 	p := &Process{t: c.t, ended: make(chan struct{}), log: &tail{}}
 	p.cmd = exec.Command(Binary(c.t), "serve", "--config", c.Config)
 	p.cmd.Env = append(os.Environ(), "MERGEFLOW_FAULT="+faults, "MERGEFLOW_FAULT_LOG="+c.faultLog)
+	if c.director != nil {
+		p.cmd.Env = append(p.cmd.Env, "MERGEFLOW_FAULT_DIRECTOR="+c.director.listener.Addr().String())
+	}
+	p.cmd.Env = append(p.cmd.Env, env...)
 	p.cmd.Stderr = p.log
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	out, err := p.cmd.StdoutPipe()
@@ -174,6 +197,33 @@ func (c *Cluster) Start(faults string) *Process {
 	}
 	p.Client = &httpapi.Client{BaseURL: p.URL}
 	return p
+}
+
+// In is the same process for a part of the test it was started for, which is
+// then the one that fails.
+func (p *Process) In(t testing.TB) *Process {
+	part := *p
+	part.t = t
+	return &part
+}
+
+// Pid is the process's id.
+func (p *Process) Pid() int { return p.cmd.Process.Pid }
+
+// AwaitFrozen waits until the process is stopped by a signal.
+func (p *Process) AwaitFrozen() {
+	p.t.Helper()
+	for end := time.Now().Add(patience); ; {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Pid()))
+		// The state comes after the name, which is in parentheses.
+		if _, rest, ok := strings.Cut(string(b), ") "); err == nil && ok && strings.HasPrefix(rest, "T") {
+			return
+		}
+		if time.Now().After(end) {
+			p.t.Fatalf("the process is not stopped after %s; its log:\n%s", patience, p.log)
+		}
+		<-time.After(5 * time.Millisecond)
+	}
 }
 
 // Signal sends a signal to the process alone.

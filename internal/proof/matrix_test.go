@@ -1,0 +1,220 @@
+package proof
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/mergeflow/mergeflow/internal/testkit/cluster"
+	"github.com/mergeflow/mergeflow/internal/testkit/pg"
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	cluster.RemoveBinary()
+	os.Exit(code)
+}
+
+const (
+	// matrixLease is the lease of the matrix's processes: what a dead one holds
+	// is taken over after it.
+	matrixLease = time.Second
+	lanesAtOnce = 4
+	laneLength  = 8
+	// limit bounds every wait; only a fault uses it up.
+	limit = 60 * time.Second
+)
+
+// The kinds of fault. Each meets each place, once.
+const (
+	killed    = "killed"           // the process dies; inside git, its git too
+	orphaned  = "git-orphaned"      // inside git: the process dies, its git goes on
+	frozen    = "frozen"           // the process stands still beyond its lease, then goes on
+	failed    = "error"            // the place answers an error; inside git, git dies
+	cutBefore = "cut-before"        // the next commit's connection breaks before the server hears of it
+	cutAfter  = "cut-answer-lost" // it has committed, and the answer is lost
+)
+
+// lane is a row of cells on one database and one repository, one after the
+// other, over processes that take each other's place.
+type lane struct {
+	s        scenario
+	database string
+	kind     string
+	number   int
+	places   []string
+
+	c    *cluster.Cluster
+	d    *cluster.Director
+	wire *cluster.Wire
+	ps   []*cluster.Process
+	ops  []string
+}
+
+// Every fault point × every kind of fault × both databases. At each the process
+// dies, freezes, fails or loses its database; afterwards the operation has
+// ended as it should, as if nothing had been, and whoever comes late changes nothing.
+func TestEachFaultAtEachPoint(t *testing.T) {
+	t.Parallel()
+	matrix(t, newPullScenario)
+}
+
+func matrix(t *testing.T, fresh func() scenario) {
+	places := placesOf(t, fresh())
+	var lanes []*lane
+	cells := 0
+	for _, database := range cluster.Databases {
+		for _, kind := range []string{frozen, killed, failed, cutBefore, cutAfter, orphaned} {
+			if database == "sqlite" && (kind == cutBefore || kind == cutAfter) {
+				continue // there is no connection
+			}
+			rows := slices.Collect(slices.Chunk(places, laneLength))
+			if kind == orphaned {
+				rows = nil
+			}
+			for n, row := range append(rows, cluster.GitPlaces) {
+				lanes = append(lanes, &lane{s: fresh(), database: database, kind: kind, number: n + 1, places: row})
+				cells += len(row)
+			}
+		}
+	}
+	turns := make(chan struct{}, lanesAtOnce)
+	var all sync.WaitGroup
+	for _, l := range lanes {
+		turns <- struct{}{}
+		all.Go(func() {
+			defer func() { <-turns }()
+			t.Run(fmt.Sprintf("%s/%s/%s/%d", l.s.name(), l.database, l.kind, l.number), l.run)
+		})
+	}
+	all.Wait()
+	t.Logf("counted: %d cells: %d places of flow %s, %d inside git, on %d databases", cells, len(places), fresh().name(), len(cluster.GitPlaces), len(cluster.Databases))
+}
+
+func (l *lane) run(t *testing.T) {
+	l.d = cluster.NewDirector(t)
+	o := cluster.Options{Database: l.database, Lease: matrixLease, Director: l.d}
+	if l.kind == cutBefore || l.kind == cutAfter {
+		l.wire = cluster.NewWire(t, pg.Database(t))
+		o.DSN = l.wire.DSN
+	}
+	l.c = cluster.New(t, o)
+	l.ps = append(l.ps, l.c.Start(""))
+	if l.kind == frozen && l.database == "postgres" {
+		l.ps = append(l.ps, l.c.Start("")) // who takes over
+	}
+	l.s.prepare(l.ps[0], len(l.places))
+	if strings.HasPrefix(l.places[0], "git.") {
+		l.c.GitHook("app")
+	}
+	for i, place := range l.places {
+		t.Run(place, func(t *testing.T) { l.cell(t, i+1, place) })
+	}
+	for _, p := range l.ps {
+		p.In(t).Stop()
+	}
+	last := l.c.Start("")
+	for _, op := range l.ops {
+		l.s.audit(t, l.c, last, op)
+	}
+	l.s.total(t, l.c, last, l.ops)
+	last.Stop()
+}
+
+// cell begins one operation and lets the fault happen to it.
+func (l *lane) cell(t *testing.T, i int, place string) {
+	trap := l.trap(place)
+	l.d.Direct(trap.decide)
+	defer l.d.Direct(nil)
+	defer trap.end()
+
+	op := l.s.begin(t, l.ps[0].In(t), i)
+	l.ops = append(l.ops, op)
+	close(trap.begun)
+	var p cluster.Passing
+	select {
+	case p = <-trap.sprung:
+	case <-time.After(limit):
+		t.Fatalf("%s was not reached; the log:\n%s", place, l.ps[0].Log())
+	}
+	at := slices.IndexFunc(l.ps, func(x *cluster.Process) bool { return x.Pid() == p.Pid })
+	if at < 0 {
+		t.Fatalf("an unknown process %d passed %s", p.Pid, place)
+	}
+	victim := l.ps[at].In(t)
+	switch l.kind {
+	case killed, orphaned:
+		victim.AwaitEnd()
+		l.ps[at] = l.c.Start("")
+		if l.kind == orphaned {
+			// Its git waits in its transaction until the successor is about to look.
+			l.awaitPassing(t, l.ps[at].Pid(), "engine.claimed.Merge", 0)
+			close(trap.thaw)
+		}
+	case frozen:
+		defer victim.Signal(syscall.SIGCONT)
+		victim.AwaitFrozen()
+		if len(l.ps) > 1 {
+			l.overtake(t, trap, at, op)
+			return
+		}
+		<-time.After(matrixLease + matrixLease/4)
+		close(trap.thaw)
+		victim.Signal(syscall.SIGCONT)
+	case cutBefore, cutAfter:
+		select {
+		case <-trap.cut.Done:
+		case <-time.After(limit):
+			t.Fatal("no commit came that could be cut")
+		}
+	}
+	l.s.await(t, l.ps[0].In(t), op)
+	l.s.audit(t, l.c, l.ps[0].In(t), op)
+}
+
+// overtake lets the other process finish while the victim stands still, and the
+// victim go on when all is over: it changes nothing.
+func (l *lane) overtake(t *testing.T, trap *trap, at int, op string) {
+	t.Helper()
+	victim, other := l.ps[at].In(t), l.ps[1-at].In(t)
+	if trap.inGit {
+		// The frozen process holds the repository's lock, so that the other one
+		// takes over but waits; then all three of them go on at once.
+		l.awaitPassing(t, other.Pid(), "engine.claimed.Merge", trap.merges)
+		close(trap.thaw)
+		victim.Signal(syscall.SIGCONT)
+	}
+	l.s.await(t, other, op)
+	before := transitions(t, other, op)
+	turns, _ := l.d.Passed(victim.Pid(), "engine.claim")
+	victim.Signal(syscall.SIGCONT)
+	l.awaitPassing(t, victim.Pid(), "engine.claim", turns)
+	victim.Stop() // when it has ended, whatever was late has come
+	l.ps[at] = l.c.Start("")
+	if after := transitions(t, other, op); !slices.Equal(before, after) {
+		t.Errorf("the late one changed %v to %v", before, after)
+	}
+	l.s.audit(t, l.c, other, op)
+}
+
+// awaitPassing waits until a process has passed a place more than n times.
+func (l *lane) awaitPassing(t *testing.T, pid int, place string, n int) {
+	t.Helper()
+	end := time.After(limit)
+	for {
+		now, more := l.d.Passed(pid, place)
+		if now > n {
+			return
+		}
+		select {
+		case <-more:
+		case <-end:
+			t.Fatalf("process %d does not pass %s", pid, place)
+		}
+	}
+}
