@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/url"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/mergeflow/mergeflow/internal/testkit/pg"
@@ -16,6 +17,8 @@ type wire struct {
 	dsn     string
 	network string
 	address string
+
+	asks atomic.Int64 // requests, each of which ends with a Sync
 
 	mu     sync.Mutex
 	ended  bool
@@ -95,6 +98,9 @@ func (w *wire) copy(to, from net.Conn, asked bool) {
 		n, err := from.Read(buf)
 		if asked && bytes.HasPrefix(buf[:n], cancelRequest) {
 			return
+		}
+		if asked && bytes.HasSuffix(buf[:n], endOfRequest) {
+			w.asks.Add(1)
 		}
 		if n > 0 {
 			c := leaving

@@ -173,7 +173,7 @@ func (db *DB) OperationOf(ctx context.Context, project, mergeCommit string, mrII
 	err = db.read(ctx, "operation of a deploy", func(q querier) error {
 		err = sql.ErrNoRows
 		if mergeCommit != "" {
-			id, err = one(q, scanText, `SELECT saga_id FROM change_refs WHERE merge_commit = ? ORDER BY saga_id DESC LIMIT 1`, mergeCommit)
+			id, err = one(q, scanText, `SELECT saga_id FROM change_refs WHERE merge_commit = ? AND merge_commit <> '' ORDER BY saga_id DESC LIMIT 1`, mergeCommit)
 		}
 		if errors.Is(err, sql.ErrNoRows) && mrIID != 0 {
 			id, err = one(q, scanText, `SELECT saga_id FROM change_refs WHERE project = ? AND mr_iid = ? ORDER BY saga_id DESC LIMIT 1`, project, mrIID)

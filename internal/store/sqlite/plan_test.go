@@ -3,10 +3,13 @@ package sqlite
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/mergeflow/mergeflow/internal/saga"
 	"github.com/mergeflow/mergeflow/internal/store"
@@ -53,7 +56,32 @@ func TestPlans(t *testing.T) {
 			return err
 		},
 		"pull requests": func() error { _, err := db.Pulls(ctx, store.PullFilter{}); return err },
-		"by number":     func() error { _, err := db.PullByIID(ctx, "default", "r", 1); return err },
+		"start a change": func() error {
+			in := store.ChangeDoor{Key: &store.IdempotencyKey{Scope: "ada", Key: uuid.NewString(), Hash: "h"}, Subject: "team", Target: "quota"}
+			_, err := db.StartChange(ctx, in, func(d store.DoorState) (store.StartChange, error) {
+				r := saga.Row{ID: uuid.NewString(), Flow: "change", CreatedAt: d.Now, WaitingSince: d.Now, UpdatedAt: d.Now, Data: saga.Patch(map[string]int{"mrIid": 1})}
+				return store.StartChange{New: saga.Decision{Row: r}, Inputs: []store.Input{{Path: "a"}}}, nil
+			})
+			return err
+		},
+		"callback": func() error {
+			cb := store.Callback{ID: uuid.NewString(), Source: "s", RequestID: uuid.NewString(), OperationID: row.ID}
+			_, err := db.Callback(ctx, cb, func(s store.CallbackState) (store.CallbackDecision, error) {
+				d := saga.Decision{Row: s.Saga.Row, Applied: []string{uuid.NewString()}, KeepCommand: true}
+				return store.CallbackDecision{Writes: &store.Writes{Decision: d, Outward: store.Outward{Binding: &store.BindingWrite{}}}, Deploy: &store.DeployRecord{}}, nil
+			})
+			return err
+		},
+		"ledger":       func() error { _, err := db.Callbacks(ctx, row.ID, 0, 10); return err },
+		"inputs":       func() error { _, err := db.Inputs(ctx, row.ID); return err },
+		"highest live": func() error { _, err := db.HighestLive(ctx, "p", "main", time.Time{}); return err },
+		"find a merge": func() error {
+			if _, err := db.OperationOf(ctx, "p", "c", 1); !errors.Is(err, store.ErrNotFound) {
+				return fmt.Errorf("found: %w", err)
+			}
+			return nil
+		},
+		"by number": func() error { _, err := db.PullByIID(ctx, "default", "r", 1); return err },
 	}
 	for name, step := range steps {
 		clear(db.prepared)
@@ -84,7 +112,8 @@ func TestPlans(t *testing.T) {
 // scansTable: a whole table is read. Scans of lists that the caller hands in,
 // of the kinds, and of an index in its own order are what is meant.
 func scansTable(line string) bool {
-	for _, table := range []string{"s", "o", "saga_instances", "outbox_events", "pull_requests", "saga_history", "saga_notes"} {
+	for _, table := range []string{"s", "o", "saga_instances", "outbox_events", "pull_requests", "saga_history", "saga_notes",
+		"bindings", "change_inputs", "change_refs", "idempotency_keys", "callbacks", "callback_keys", "deploy_callbacks"} {
 		if line == "SCAN "+table {
 			return true
 		}
