@@ -32,11 +32,11 @@ const (
 
 // The kinds of fault. Each meets each place, once.
 const (
-	killed    = "killed"           // the process dies; inside git, its git too
-	orphaned  = "git-orphaned"      // inside git: the process dies, its git goes on
-	frozen    = "frozen"           // the process stands still beyond its lease, then goes on
-	failed    = "error"            // the place answers an error; inside git, git dies
-	cutBefore = "cut-before"        // the next commit's connection breaks before the server hears of it
+	killed    = "killed"          // the process dies; inside git, its git too
+	orphaned  = "git-orphaned"    // inside git: the process dies, its git goes on
+	frozen    = "frozen"          // the process stands still beyond its lease, then goes on
+	failed    = "error"           // the place answers an error; inside git, git dies
+	cutBefore = "cut-before"      // the next commit's connection breaks before the server hears of it
 	cutAfter  = "cut-answer-lost" // it has committed, and the answer is lost
 )
 
