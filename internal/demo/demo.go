@@ -1,9 +1,9 @@
 // Package demo shows the main job with nothing set up: a server on a free
-// port, a real repository, a stock git client, an index that fails on purpose
-// and a receiver of notifications. It believes nothing: what it says at the end
+// port, real repositories, a stock git client, an index that fails on purpose, a
+// receiver of notifications and a folder that changes are deployed to. It believes nothing: what it says at the end
 // it has looked up in git and at the receiver.
 //
-// The order of the story is in story.go; world.go holds what it needs, check.go
+// The order of the story is in story.go, the changes' half in change.go; world.go holds what it needs, check.go
 // what must be true in the end, and voice.go how it is told.
 package demo
 
@@ -62,7 +62,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	return nil
 }
 
-// tell starts the world and plays both stories in it.
+// tell starts the world and plays the stories in it.
 func tell(ctx context.Context, w *world, v *voice, version string) (told []*operation, err error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

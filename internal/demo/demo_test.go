@@ -42,12 +42,12 @@ func TestDemoForPrograms(t *testing.T) {
 		}
 		if last.Type == "transition" {
 			moves[last.OperationID] = append(moves[last.OperationID], last.To+" "+last.Status)
-			if last.Flow != "pull" || last.At.IsZero() {
+			if last.Flow == "" || last.At.IsZero() {
 				t.Errorf("%s: flow and time", text)
 			}
 		}
 	}
-	if last.Type != "result" || !last.OK || last.Dir != dir || len(last.Operations) != 2 {
+	if last.Type != "result" || !last.OK || last.Dir != dir || len(last.Operations) != 4 {
 		t.Fatalf("the last line is %+v", last)
 	}
 	straight := []string{"VALIDATING merging", "MERGING merging", "NOTIFYING merging", "INDEXING merging", "MERGED merged"}
@@ -61,7 +61,19 @@ func TestDemoForPrograms(t *testing.T) {
 			t.Errorf("operation %d: %+v", i+1, op)
 		}
 	}
-	for _, name := range []string{"server.log", "data/mergeflow.db", "data/repos/shop/app.git/HEAD", "clone/farewell.txt", "index/lines.db"} {
+	approvalFirst := []string{"APPROVAL_SENDING APPROVAL_SENDING", "APPROVAL_SENT APPROVAL_SENT"}
+	created := []string{"CREATE_STARTED MR_CREATING", "CREATE_CHECKING MR_CREATING", "CREATE_SUCCEEDED MR_CREATED"}
+	handled := []string{"HANDLE_STARTED MERGING", "HANDLE_APPROVED MERGING", "HANDLE_MERGED MERGED", "CALLED_BACK VALIDATED"}
+	for i, want := range [][]string{slices.Concat(approvalFirst, created, handled), slices.Concat(created, approvalFirst, handled)} {
+		op := last.Operations[i+2]
+		if got := moves[op.OperationID]; !slices.Equal(got, want) {
+			t.Errorf("change %d went %q, want %q", i+1, got, want)
+		}
+		if op.Flow != "change" || op.State != "CALLED_BACK" || op.Status != "VALIDATED" || len(op.MergeCommit) != 40 || op.MergesInGit != 1 {
+			t.Errorf("change %d: %+v", i+1, op)
+		}
+	}
+	for _, name := range []string{"data/live/platform/config/quotas/payments.yaml", "server.log", "data/mergeflow.db", "data/repos/shop/app.git/HEAD", "clone/farewell.txt", "index/lines.db"} {
 		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
 			t.Errorf("the folder lacks %s: %v", name, err)
 		}

@@ -26,6 +26,7 @@ type operation struct {
 	mergeCommit             string
 	merges                  int // that git has for it
 	seen                    string
+	title, content          string // a change's
 }
 
 var watchers = []string{"alice", "bob"}
@@ -46,7 +47,11 @@ func (s *story) play(ctx context.Context) error {
 	if err := s.indexDown(ctx); err != nil {
 		return fmt.Errorf("second pull request: %w", err)
 	}
-	return s.check(ctx)
+	if err := s.changes(ctx); err != nil {
+		return err
+	}
+	s.say("Looked up:")
+	return errors.Join(s.checkPulls(ctx), s.checkChanges(ctx))
 }
 
 // prepare makes the repository and its first commit, pushed over HTTP.

@@ -99,7 +99,7 @@ func (v *voice) result(dir string, told []*operation, err error) bool {
 	case v.wrong > 0:
 		v.say("\n%d of these are not as they should be. Everything lies in %s; server.log says more.", v.wrong, dir)
 	default:
-		v.say("\nEverything ended as it should. In %s: data/ (database, repositories), clone/ (a user's work tree), index/, server.log.", dir)
+		v.say("\nEverything ended as it should. In %s: data/ (database, repositories, live/ with what is deployed), clone/ and config/ (users' work trees), index/, server.log.", dir)
 	}
 	return r.OK
 }

@@ -64,6 +64,8 @@ func (w *world) start(ctx context.Context, version string) error {
 		"notify.webhook.url": w.receiver.URL(), "notify.webhook.secret": secret,
 		// A broken index shows within seconds instead of minutes.
 		"engine.poll": "100ms", "engine.attempts": 3, "engine.backoff": "200ms", "engine.backoff_max": "1s", "deadlines.indexing": "10s",
+		// A reported check is seen at once.
+		"checks.poll.short": "100ms", "checks.poll.short_tries": 600,
 		"log.level": "debug",
 	}))
 	if err != nil {
