@@ -48,7 +48,7 @@ func changers(host *localgit.Host) func(string) (forge.Changer, bool) {
 func projects(current func() *config.Config) func(string) change.Project {
 	return func(name string) change.Project {
 		p := current().Project(name)
-		out := change.Project{Forge: p.Forge, Branch: p.MR.Branch, Title: p.MR.Title, Labels: p.MR.Labels,
+		out := change.Project{Forge: p.Forge, Branch: p.MR.Branch, Title: p.MR.Title,
 			RemoveSource: p.MR.RemoveSourceBranch, InOrder: p.Deploy.InOrder}
 		if out.Forge == "" {
 			out.Forge = pull.LocalForge

@@ -274,3 +274,28 @@ func TestTheDoor(t *testing.T) {
 		t.Errorf("%+v %v", plan, err)
 	}
 }
+
+// The branch goes away after the merge where the project wants that, and is
+// named as the project wants it.
+func TestTheBranchIsNamedAndRemoved(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, forge.Repository{RequiredChecks: []string{"ci"}})
+	r.project.Branch, r.project.Title, r.project.RemoveSource = "config/{subject}/{target}-{operation}", "[{project}] {title}", true
+	op := r.submit("dir/ä b.yaml", change.MRFirst)
+	r.approve(op, 1)
+	r.until(op, change.CreateChecking)
+	mr, err := r.host.MergeRequest(t.Context(), forge.Ref{Project: "app", IID: 1})
+	if err != nil || mr.Source != "config/team/dir---b-yaml-"+op || mr.Title != "[app] Change dir/ä b.yaml" {
+		t.Errorf("%+v %v", mr, err)
+	}
+	if err := r.host.SetStatus(t.Context(), forge.Status{Project: "app", SHA: mr.HeadSHA, Context: "ci", State: "success"}); err != nil {
+		t.Fatal(err)
+	}
+	r.until(op, change.HandleMerged)
+	if _, err := r.host.Branch(t.Context(), "app", mr.Source); forge.KindOf(err) != forge.KindNotFound {
+		t.Errorf("the branch is still there: %v", err)
+	}
+	if r.merges() != 1 {
+		t.Errorf("%d merges", r.merges())
+	}
+}

@@ -310,9 +310,9 @@ func (s *Service) Plan(ctx context.Context, in Submission, actor string) (Plan, 
 	conf := s.Projects(in.Project)
 	f, _ := s.Forges(conf.Forge)
 	row := saga.Row{ID: "00000000-0000-0000-0000-000000000000", CreatedAt: time.Unix(0, 0), About: saga.About{Subject: in.Subject, Target: in.Target, Project: in.Project, Title: in.Title}}
-	p := Plan{Order: order, Base: d.Base, BaseSHA: d.BaseSHA, Branch: strings.ReplaceAll(conf.branch(row.ID), row.ID, "{operation}"), Title: conf.title(row),
+	p := Plan{Order: order, Base: d.Base, BaseSHA: d.BaseSHA, Branch: strings.ReplaceAll(conf.branch(row), row.ID, "{operation}"), Title: conf.title(row),
 		Body: strings.TrimSpace(in.Description + "\n\n" + trailer("{operation}")), Deadlines: map[saga.State]time.Duration{}}
-	if p.Diff, err = f.Diff(ctx, newChange(row, d, conf, d.BaseSHA, in.Files), maxDiff); err != nil {
+	if p.Diff, err = f.Diff(ctx, newChange(row, d, conf.branch(row), d.BaseSHA, in.Files), maxDiff); err != nil {
 		return p, err
 	}
 	if p.Reviewers, err = f.Reviewers(ctx, in.Project); err != nil {

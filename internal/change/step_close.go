@@ -17,7 +17,7 @@ func (s *Steps) closeAll(ctx context.Context, run engine.Run) saga.Outcome {
 	if bad != nil {
 		return *bad
 	}
-	branch, found := o.conf.branch(o.row.ID), o.d.MRIID
+	branch, found := o.branch(), o.d.MRIID
 	if found == 0 {
 		// A step that was cut off may have opened one without our knowing.
 		mr, out := s.findMR(ctx, o, branch)

@@ -49,7 +49,7 @@ func (s *Steps) lookCreate(ctx context.Context, run engine.Run) saga.Outcome {
 
 // ownBranch finds the branch that an earlier attempt made; empty when there is none.
 func (s *Steps) ownBranch(ctx context.Context, o opened) (head string, out *saga.Outcome) {
-	name := o.conf.branch(o.row.ID)
+	name := o.branch()
 	b, err := o.forge.Branch(ctx, o.row.About.Project, name)
 	switch {
 	case err != nil && forge.KindOf(err) == forge.KindNotFound:
@@ -78,7 +78,7 @@ func (s *Steps) makeBranch(ctx context.Context, o opened) (head string, out *sag
 	if out := s.baseMoved(ctx, o, base.SHA, inputs); out != nil {
 		return "", out
 	}
-	head, err = o.forge.CreateCommit(ctx, newChange(o.row, o.d, o.conf, base.SHA, inputs))
+	head, err = o.forge.CreateCommit(ctx, newChange(o.row, o.d, o.branch(), base.SHA, inputs))
 	switch {
 	case err == nil:
 		return head, nil
@@ -94,9 +94,9 @@ func (s *Steps) makeBranch(ctx context.Context, o opened) (head string, out *sag
 	return "", outcome(writeFailed(err, "fix the cause, then retry: what exists is adopted"))
 }
 
-func newChange(row saga.Row, d Data, conf Project, base string, inputs []store.Input) forge.NewChange {
+func newChange(row saga.Row, d Data, branch, base string, inputs []store.Input) forge.NewChange {
 	in := forge.NewChange{
-		Project: row.About.Project, Base: base, Branch: conf.branch(row.ID), Author: d.Author, When: row.CreatedAt,
+		Project: row.About.Project, Base: base, Branch: branch, Author: d.Author, When: row.CreatedAt,
 		Message: row.About.Title + "\n\n" + strings.TrimSpace(d.Description) + "\n\n" + trailer(row.ID) + "\n",
 	}
 	if strings.TrimSpace(d.Description) == "" {
@@ -142,7 +142,7 @@ func (s *Steps) baseMoved(ctx context.Context, o opened, tip string, inputs []st
 
 // mergeRequest finds the operation's merge request or, with open, opens it.
 func (s *Steps) mergeRequest(ctx context.Context, o opened, head string, open bool) saga.Outcome {
-	project, branch := o.row.About.Project, o.conf.branch(o.row.ID)
+	project, branch := o.row.About.Project, o.branch()
 	base, err := o.forge.Branch(ctx, project, o.d.Base)
 	if err != nil {
 		return readFailed(err)

@@ -110,7 +110,7 @@ func (s *Steps) merge(ctx context.Context, run engine.Run) saga.Outcome {
 		Ref: o.ref, HeadSHA: o.d.HeadSHA, OperationID: o.row.ID, Title: o.conf.title(o.row), Author: o.d.Author, When: o.row.CreatedAt,
 	})
 	if err == nil {
-		return saga.Done("merged as "+short(commit), merged(commit))
+		return saga.Done("merged as "+short(commit)+s.removeSource(ctx, o), merged(commit))
 	}
 	switch forge.KindOf(err) {
 	case forge.KindTransient:
@@ -132,6 +132,19 @@ func (s *Steps) merge(ctx context.Context, run engine.Run) saga.Outcome {
 		return saga.Done("merged as "+short(mr.MergeCommit)+" (learnt by a look; the answer was lost)", merged(mr.MergeCommit))
 	}
 	return saga.Unclear(saga.Clean(err.Error(), 1000))
+}
+
+// removeSource removes the branch that was merged, where the project wants that.
+// It is tidying, no part of the merge: where it fails the branch stays, and the
+// history says so.
+func (s *Steps) removeSource(ctx context.Context, o opened) string {
+	if !o.conf.RemoveSource {
+		return ""
+	}
+	if err := o.forge.DeleteBranch(ctx, o.row.About.Project, o.d.Branch, o.d.HeadSHA); err != nil {
+		return "; its branch stays: " + saga.Clean(err.Error(), 200)
+	}
+	return ""
 }
 
 // gates are the merge's own preconditions, for this head.

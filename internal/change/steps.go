@@ -76,6 +76,15 @@ func (s *Steps) open(run engine.Run) (opened, *saga.Outcome) {
 	return o, nil
 }
 
+// branch is the operation's branch: the one it has, else the one the project's
+// template names now.
+func (o opened) branch() string {
+	if o.d.Branch != "" {
+		return o.d.Branch
+	}
+	return o.conf.branch(o.row)
+}
+
 // lookMR reads the merge request and settles what a look alone settles: merged
 // or closed by somebody, or another head than the one that is being carried.
 func (o opened) lookMR(ctx context.Context) (forge.MergeRequest, *saga.Outcome) {
