@@ -58,6 +58,7 @@ func TestScriptsOnPostgres(t *testing.T) {
 type server struct {
 	app      *app.App
 	data     string
+	database string // as the configuration names it
 	indexer  *indexer.Indexer
 	proxy    *proxy.Proxy // in front of the indexer, for scripts that name it
 	receiver *receiver.Receiver
@@ -83,6 +84,7 @@ func scripts(t *testing.T, database func(testing.TB) map[string]any) {
 			env.Setenv("MERGEFLOW_SERVER", s.app.URL())
 			env.Setenv("BARE", filepath.Join(s.data, "repos"))
 			env.Setenv("DATA", s.data)
+			env.Setenv("DATABASE", s.database)
 			for k, v := range map[string]string{
 				"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.DevNull, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C",
 				"GIT_AUTHOR_NAME": "Tess Test", "GIT_AUTHOR_EMAIL": "tess@example.com",
@@ -114,8 +116,12 @@ func start(tb testing.TB, work string, flags map[string]any) *server {
 	tb.Cleanup(func() { _ = s.receiver.Close() })
 
 	given := map[string]any{"listen": "127.0.0.1:0", "data_dir": s.data}
+	s.database = "sqlite:" + filepath.Join(s.data, "mergeflow.db")
 	for k, v := range flags {
 		given[k] = v
+	}
+	if dsn, ok := given["database"].(string); ok {
+		s.database = dsn
 	}
 	file := filepath.Join(work, "server.yaml")
 	text, err := os.ReadFile(file)

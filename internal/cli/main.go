@@ -111,7 +111,7 @@ not allowed), 5 still going when --timeout ended.`,
 	root.SetHelpCommandGroupID(groupMore)
 	root.SetCompletionCommandGroupID(groupMore)
 	root.AddCommand(
-		s.serveCmd(), s.demoCmd(), s.migrateCmd(), s.configCmd(),
+		s.serveCmd(), s.demoCmd(), s.migrateCmd(), s.configCmd(), s.doctorCmd(),
 		s.repoCmd(), s.prCmd(), s.mergeCmd(), s.searchCmd(),
 		s.submitCmd(), s.approveCmd(), s.rejectCmd(), s.withdrawCmd(),
 		s.getCmd(), s.listCmd(), s.watchCmd(), s.historyCmd(),
