@@ -121,8 +121,8 @@ func TestDirector(t *testing.T) {
 
 func TestNamesAreComplete(t *testing.T) {
 	t.Parallel()
-	if len(names) != int(lastPlace)+1 {
-		t.Errorf("%d names for %d places", len(names)-1, lastPlace)
+	if len(names) != int(CallbackDone)+1 {
+		t.Errorf("%d names for %d places", len(names)-1, CallbackDone)
 	}
 	seen := map[string]bool{}
 	for p, name := range names[1:] {

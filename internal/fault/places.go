@@ -34,6 +34,4 @@ const (
 
 	CallbackBefore // of a kind of callback: nothing is written
 	CallbackDone   // of a kind of callback: all is written, nobody is told
-
-	lastPlace = iota
 )

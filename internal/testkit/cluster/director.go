@@ -104,7 +104,7 @@ func (d *Director) accept() {
 	}
 }
 
-// Places inside git: its transaction holds all locks, or has written its
+// GitPlaces are inside git: its transaction holds all locks, or has written its
 // reference and not ended yet.
 var GitPlaces = []string{"git.marker.prepared", "git.marker.committed", "git.branch.prepared", "git.branch.committed"}
 
