@@ -65,6 +65,7 @@ func (e *Engine) claimOnce(rest context.Context) (full bool, err error) {
 		in.Kinds = append(in.Kinds, store.ClaimKind{Type: k.typ, Cap: n, Deadline: settings.DeadlineOf(k.spec), Look: k.look})
 	}
 	var got []store.Claimed
+	asked := time.Now()
 	if len(in.Kinds) > 0 {
 		// Not under claims: a claim that Stop cuts off would leave leases behind
 		// that nobody holds.
@@ -100,7 +101,7 @@ func (e *Engine) claimOnce(rest context.Context) (full bool, err error) {
 		e.o.Observer.Claimed(len(got))
 	}
 	for _, c := range got {
-		x := e.begin(c, !in.OverdueOnly)
+		x := e.begin(c, asked, !in.OverdueOnly)
 		go func() {
 			defer e.steps.Done()
 			e.execute(rest, x)

@@ -114,7 +114,7 @@ func (e *Engine) applyTogether(ctx context.Context, batch []*commit) (again []*c
 		reqs[i] = c.req
 	}
 	began := time.Now()
-	err := fault.PointOf(fault.CommitBefore, string(batch[0].command))
+	err := pass(fault.CommitBefore, batch)
 	var results []store.Result
 	if err == nil {
 		results, err = e.o.Store.Apply(ctx, reqs, func(i int, l store.Locked) (store.Writes, error) {
@@ -122,7 +122,7 @@ func (e *Engine) applyTogether(ctx context.Context, batch []*commit) (again []*c
 		})
 	}
 	if err == nil {
-		err = fault.PointOf(fault.CommitDone, string(batch[0].command))
+		err = pass(fault.CommitDone, batch)
 	}
 	if err != nil {
 		e.missed()
@@ -150,6 +150,16 @@ func (e *Engine) applyTogether(ctx context.Context, batch []*commit) (again []*c
 		c.answer(e, r)
 	}
 	return again
+}
+
+// pass is the place of each of a batch's commands.
+func pass(p fault.Place, batch []*commit) error {
+	for _, c := range batch {
+		if err := fault.PointOf(p, string(c.command)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (c *commit) answer(e *Engine, r store.Result) {
@@ -202,6 +212,7 @@ func (e *Engine) commitOutcome(rest context.Context, x *execution, out saga.Outc
 		}
 		return w, nil
 	}
+	asked := time.Now()
 	r := e.submit(rest, c)
 	switch {
 	case errors.Is(r.Err, store.ErrLeaseLost):
@@ -232,7 +243,7 @@ func (e *Engine) commitOutcome(rest context.Context, x *execution, out saga.Outc
 		return nil
 	}
 	kept := store.Claimed{Row: r.Decision.Row, Lease: store.Lease{SagaID: r.Decision.Row.ID, Token: next.LeaseToken}, Now: r.Decision.Row.UpdatedAt}
-	return e.begin(kept, true)
+	return e.begin(kept, asked, true)
 }
 
 // reserve takes capacity of the kind for a kept command, once per commit.

@@ -39,17 +39,18 @@ type execution struct {
 	abandoned  bool // no longer heartbeaten: the lease is left to end (guarded by Engine.mu)
 }
 
-// begin registers a claimed command, so that heartbeats keep its lease.
-func (e *Engine) begin(c store.Claimed, worker bool) *execution {
-	now := time.Now()
-	x := &execution{claimed: c, worker: worker, leaseUntil: now.Add(e.o.Lease)}
+// begin registers a claimed command, so that heartbeats keep its lease. asked is
+// when the lease was asked for: it may have ended before its answer was read, in
+// a process that was frozen.
+func (e *Engine) begin(c store.Claimed, asked time.Time, worker bool) *execution {
+	x := &execution{claimed: c, worker: worker, leaseUntil: asked.Add(e.o.Lease)}
 	x.flow = e.flows[flowKey{c.Row.Flow, c.Row.FlowVersion}]
 	if x.flow != nil {
 		x.spec, _ = x.flow.Table.Spec(c.Row.State)
 	}
 	_, _, _, x.command, _ = saga.ParseType(c.Row.Command.Type)
 	if d := c.Row.Command.DeadlineAt; !d.IsZero() {
-		x.deadline = now.Add(d.Sub(c.Now))
+		x.deadline = asked.Add(d.Sub(c.Now))
 	}
 	x.ctx, x.cancel = context.WithCancelCause(context.Background())
 	e.mu.Lock()
@@ -105,6 +106,10 @@ func (e *Engine) executeOne(rest context.Context, x *execution) *execution {
 		}
 		return nil
 	}
+	if e.expired(x) {
+		e.o.Log.Warn("a lease ended before its command was begun; whoever claims it next performs it", "saga", x.claimed.Row.ID, "command", x.command)
+		return nil
+	}
 	out, overdue, back := e.perform(x)
 	if !back {
 		// The step ignores its cancelled context. Its lease is left to end; then
@@ -112,6 +117,13 @@ func (e *Engine) executeOne(rest context.Context, x *execution) *execution {
 		return nil
 	}
 	return e.commitOutcome(rest, x, out, overdue)
+}
+
+// expired says that somebody else may hold the command by now.
+func (e *Engine) expired(x *execution) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return time.Now().After(x.leaseUntil)
 }
 
 // perform runs the step, and before a deadline is applied one more look. back
