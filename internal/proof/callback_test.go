@@ -59,13 +59,29 @@ func TestKilledWhileItTakesACallback(t *testing.T) {
 				if got := w.c.Faults(); !slices.Equal(got, []string{point}) {
 					t.Errorf("the process died elsewhere: %v", got)
 				}
-				if n := w.entered("CALLED_BACK"); n != 1 {
+				if n := count(transitions(t, w.p, w.op), "CALLED_BACK"); n != 1 {
 					t.Errorf("live %d times", n)
 				}
 				w.p.Stop()
 			})
 		}
 	}
+}
+
+// walk is one change on its way, over processes that die.
+type walk struct {
+	t     *testing.T
+	c     *cluster.Cluster
+	p     *cluster.Process
+	point string
+	op    string
+}
+
+// restart starts a process without faults after the first one has died.
+func (w *walk) restart() {
+	w.t.Helper()
+	w.p.AwaitEnd()
+	w.p = w.c.Start("")
 }
 
 func (w *walk) callback(kind string) (httpapi.Verdict, error) {

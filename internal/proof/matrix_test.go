@@ -1,6 +1,7 @@
 package proof
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"slices"
@@ -25,7 +26,7 @@ const (
 	// is taken over after it.
 	matrixLease = time.Second
 	lanesAtOnce = 4
-	laneLength  = 8
+	laneLength  = 8 // cells at most
 	// limit bounds every wait; only a fault uses it up.
 	limit = 60 * time.Second
 )
@@ -39,6 +40,9 @@ const (
 	cutBefore = "cut-before"      // the next commit's connection breaks before the server hears of it
 	cutAfter  = "cut-answer-lost" // it has committed, and the answer is lost
 )
+
+// The slow ones first: they end together with the others.
+var allKinds = []string{frozen, killed, failed, cutBefore, cutAfter, orphaned}
 
 // lane is a row of cells on one database and one repository, one after the
 // other, over processes that take each other's place.
@@ -56,20 +60,40 @@ type lane struct {
 	ops  []string
 }
 
+// turns are the lanes that may run now, of all matrices.
+var turns = make(chan struct{}, lanesAtOnce)
+
 // Every fault point × every kind of fault × both databases. At each the process
 // dies, freezes, fails or loses its database; afterwards the operation has
 // ended as it should, as if nothing had been, and whoever comes late changes nothing.
 func TestEachFaultAtEachPoint(t *testing.T) {
 	t.Parallel()
-	matrix(t, newPullScenario)
+	matrix(t, newPullScenario, allKinds)
 }
 
-func matrix(t *testing.T, fresh func() scenario) {
+// The same for flow change: the way to live, and the end of a rejected change.
+// An ordinary run leaves out the kinds that take long or are much like others;
+// `make proof` has all.
+func TestEachFaultAtEachPointOfAChange(t *testing.T) {
+	t.Parallel()
+	kinds := []string{killed, orphaned, cutAfter}
+	if everything() {
+		kinds = allKinds
+	}
+	for _, fresh := range []func() scenario{newLiveScenario, newClosedScenario} {
+		matrix(t, fresh, kinds)
+	}
+}
+
+// everything is asked for by `make proof`.
+func everything() bool { return os.Getenv("MERGEFLOW_TEST_PROOF") != "" }
+
+func matrix(t *testing.T, fresh func() scenario, kinds []string) {
 	places := placesOf(t, fresh())
 	var lanes []*lane
 	cells := 0
 	for _, database := range cluster.Databases {
-		for _, kind := range []string{frozen, killed, failed, cutBefore, cutAfter, orphaned} {
+		for _, kind := range kinds {
 			if database == "sqlite" && (kind == cutBefore || kind == cutAfter) {
 				continue // there is no connection
 			}
@@ -77,13 +101,15 @@ func matrix(t *testing.T, fresh func() scenario) {
 			if kind == orphaned {
 				rows = nil
 			}
-			for n, row := range append(rows, cluster.GitPlaces) {
+			if fresh().merges() {
+				rows = append(rows, cluster.GitPlaces)
+			}
+			for n, row := range rows {
 				lanes = append(lanes, &lane{s: fresh(), database: database, kind: kind, number: n + 1, places: row})
 				cells += len(row)
 			}
 		}
 	}
-	turns := make(chan struct{}, lanesAtOnce)
 	var all sync.WaitGroup
 	for _, l := range lanes {
 		turns <- struct{}{}
@@ -93,12 +119,12 @@ func matrix(t *testing.T, fresh func() scenario) {
 		})
 	}
 	all.Wait()
-	t.Logf("counted: %d cells: %d places of flow %s, %d inside git, on %d databases", cells, len(places), fresh().name(), len(cluster.GitPlaces), len(cluster.Databases))
+	t.Logf("counted: %d cells of %s (%s)", cells, fresh().name(), strings.Join(kinds, ", "))
 }
 
 func (l *lane) run(t *testing.T) {
 	l.d = cluster.NewDirector(t)
-	o := cluster.Options{Database: l.database, Lease: matrixLease, Director: l.d}
+	o := cluster.Options{Database: l.database, Lease: matrixLease, Director: l.d, Extra: l.s.config()}
 	if l.kind == cutBefore || l.kind == cutAfter {
 		l.wire = cluster.NewWire(t, pg.Database(t))
 		o.DSN = l.wire.DSN
@@ -136,15 +162,10 @@ func (l *lane) cell(t *testing.T, i int, place string) {
 	op := l.s.begin(t, l.ps[0].In(t), i)
 	l.ops = append(l.ops, op)
 	close(trap.begun)
-	var p cluster.Passing
-	select {
-	case p = <-trap.sprung:
-	case <-time.After(limit):
-		t.Fatalf("%s was not reached; the log:\n%s", place, l.ps[0].Log())
-	}
-	at := slices.IndexFunc(l.ps, func(x *cluster.Process) bool { return x.Pid() == p.Pid })
+	l.nudgeUntil(t, l.ps[0], trap.sprung, op, "a passing of "+place)
+	at := slices.IndexFunc(l.ps, func(p *cluster.Process) bool { return p.Pid() == trap.who.Pid })
 	if at < 0 {
-		t.Fatalf("an unknown process %d passed %s", p.Pid, place)
+		t.Fatalf("an unknown process %d passed %s", trap.who.Pid, place)
 	}
 	victim := l.ps[at].In(t)
 	switch l.kind {
@@ -153,7 +174,7 @@ func (l *lane) cell(t *testing.T, i int, place string) {
 		l.ps[at] = l.c.Start("")
 		if l.kind == orphaned {
 			// Its git waits in its transaction until the successor is about to look.
-			l.awaitPassing(t, l.ps[at].Pid(), "engine.claimed.Merge", 0)
+			l.nudgeUntil(t, l.ps[at], trap.taken, op, "a successor")
 			close(trap.thaw)
 		}
 	case frozen:
@@ -167,14 +188,32 @@ func (l *lane) cell(t *testing.T, i int, place string) {
 		close(trap.thaw)
 		victim.Signal(syscall.SIGCONT)
 	case cutBefore, cutAfter:
-		select {
-		case <-trap.cut.Done:
-		case <-time.After(limit):
-			t.Fatal("no commit came that could be cut")
-		}
+		l.nudgeUntil(t, l.ps[0], trap.cut.Done, op, "a commit that can be cut")
 	}
-	l.s.await(t, l.ps[0].In(t), op)
+	await(t, l.s, l.ps[0], op)
 	l.s.audit(t, l.c, l.ps[0].In(t), op)
+}
+
+// nudgeUntil does what people do until done.
+func (l *lane) nudgeUntil(t *testing.T, p *cluster.Process, done <-chan struct{}, op, what string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	for {
+		select {
+		case <-done:
+			return
+		case <-ctx.Done():
+			t.Fatalf("%s never came; the log:\n%s", what, p.Log())
+		case <-time.After(20 * time.Millisecond):
+		}
+		// It may be the one that is caught.
+		short, cancel := context.WithTimeout(ctx, time.Second)
+		if o, err := p.Client.Operation(short, op); err == nil {
+			l.s.nudge(short, p, o)
+		}
+		cancel()
+	}
 }
 
 // overtake lets the other process finish while the victim stands still, and the
@@ -182,14 +221,13 @@ func (l *lane) cell(t *testing.T, i int, place string) {
 func (l *lane) overtake(t *testing.T, trap *trap, at int, op string) {
 	t.Helper()
 	victim, other := l.ps[at].In(t), l.ps[1-at].In(t)
-	if trap.inGit {
-		// The frozen process holds the repository's lock, so that the other one
-		// takes over but waits; then all three of them go on at once.
-		l.awaitPassing(t, other.Pid(), "engine.claimed.Merge", trap.merges)
+	if trap.locks() {
+		// Then both go on at once, and inside git a third.
+		l.nudgeUntil(t, other, trap.taken, op, "a successor")
 		close(trap.thaw)
 		victim.Signal(syscall.SIGCONT)
 	}
-	l.s.await(t, other, op)
+	await(t, l.s, other, op)
 	before := transitions(t, other, op)
 	turns, _ := l.d.Passed(victim.Pid(), "engine.claim")
 	victim.Signal(syscall.SIGCONT)

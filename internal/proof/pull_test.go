@@ -1,11 +1,14 @@
 package proof
 
 import (
+	"context"
 	"slices"
 	"sync"
 	"testing"
 
+	"github.com/mergeflow/mergeflow/internal/httpapi"
 	"github.com/mergeflow/mergeflow/internal/pull"
+	"github.com/mergeflow/mergeflow/internal/saga"
 	"github.com/mergeflow/mergeflow/internal/testkit/cluster"
 )
 
@@ -21,8 +24,10 @@ func newPullScenario() scenario { return &pullScenario{pulls: map[string]string{
 
 func (s *pullScenario) name() string { return "pull" }
 
-func (s *pullScenario) passes() (commands, places []string) {
-	return []string{string(pull.CmdValidate), string(pull.CmdMerge), string(pull.CmdNotify), string(pull.CmdIndex)},
+func (s *pullScenario) config() string { return "" }
+
+func (s *pullScenario) passes() (commands []saga.Command, places []string) {
+	return []saga.Command{pull.CmdValidate, pull.CmdMerge, pull.CmdNotify, pull.CmdIndex},
 		[]string{"merge.before", "merge.marked", "merge.swapped", "notify.sent", "index.sent"}
 }
 
@@ -38,10 +43,14 @@ func (s *pullScenario) begin(t *testing.T, p *cluster.Process, i int) string {
 	return op
 }
 
-func (s *pullScenario) await(t *testing.T, p *cluster.Process, op string) {
-	t.Helper()
-	p.AwaitState(op, string(pull.Merged))
-}
+func (s *pullScenario) quiet() []string { return []string{"engine.committed." + string(pull.CmdIndex)} }
+
+func (s *pullScenario) merges() bool { return true }
+
+func (s *pullScenario) end() saga.State { return pull.Merged }
+
+// nudge: nobody is needed.
+func (s *pullScenario) nudge(context.Context, *cluster.Process, httpapi.Operation) {}
 
 // audit: each state was entered once, git has one merge, the pull request shows
 // it, and each watcher was told under one id.

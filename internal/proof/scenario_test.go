@@ -1,10 +1,13 @@
 package proof
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/mergeflow/mergeflow/internal/httpapi"
+	"github.com/mergeflow/mergeflow/internal/saga"
 	"github.com/mergeflow/mergeflow/internal/testkit/cluster"
 )
 
@@ -13,15 +16,23 @@ import (
 type scenario interface {
 	// name is that of the flow, or of the way through it.
 	name() string
+	// config is more configuration, at the top level.
+	config() string
 	// passes lists what an operation is carried by: its commands, in their
 	// order, and the fault points beside the engine's own.
-	passes() (commands, places []string)
+	passes() (commands []saga.Command, places []string)
+	// quiet lists the places after which nothing is written any more but claims.
+	quiet() []string
+	// merges says that it merges in git.
+	merges() bool
 	// prepare makes what n operations need.
 	prepare(p *cluster.Process, n int)
 	// begin asks for the i-th operation, from 1, and answers its id.
 	begin(t *testing.T, p *cluster.Process, i int) string
-	// await does what people do until the operation has ended as it should.
-	await(t *testing.T, p *cluster.Process, op string)
+	// nudge does what people would do about the operation as it is now.
+	nudge(ctx context.Context, p *cluster.Process, o httpapi.Operation)
+	// end is the state in which it ends as it should.
+	end() saga.State
 	// audit asks git, the receivers and the history what became of it. It is
 	// asked again when everything is over.
 	audit(t *testing.T, c *cluster.Cluster, p *cluster.Process, op string)
@@ -41,13 +52,25 @@ func placesOf(t *testing.T, s scenario) []string {
 		case !strings.HasPrefix(name, "engine."):
 		case starred:
 			for _, c := range commands {
-				out = append(out, head+c)
+				out = append(out, head+string(c))
 			}
 		default:
 			out = append(out, name)
 		}
 	}
 	return append(out, own...)
+}
+
+// await does what people do until the operation has ended as it should.
+func await(t *testing.T, s scenario, p *cluster.Process, op string) {
+	t.Helper()
+	p.In(t).Await(op, string(s.end()), func(o httpapi.Operation) bool {
+		if o.State == string(s.end()) {
+			return true
+		}
+		s.nudge(t.Context(), p, o)
+		return false
+	})
 }
 
 // transitions are the states that an operation entered, oldest first.

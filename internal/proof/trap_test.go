@@ -2,6 +2,7 @@ package proof
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -14,24 +15,30 @@ import (
 type trap struct {
 	l     *lane
 	place string
-	inGit bool
 	cut   *cluster.Cut
 
-	begun  chan struct{}        // closed when the operation exists: nothing happens before
-	met    chan struct{}        // closed when the place is reached
-	sprung chan cluster.Passing // who was caught
-	thaw   chan struct{}        // closed when a git whose process is frozen may go on
-	over   chan struct{}        // closed with the cell
+	begun  chan struct{} // closed when the operation exists: nothing happens before
+	sprung chan struct{} // closed when somebody is caught, or a cut is about to come
+	taken  chan struct{} // closed when another process begins a step after that
+	thaw   chan struct{} // closed when a git whose process is frozen or dead may go on
+	over   chan struct{} // closed with the cell
 
 	mu     sync.Mutex
+	who    cluster.Passing // who is caught
 	caught bool
-	merges int // how often the other process had begun a merge before
+	others bool
 }
 
 func (l *lane) trap(place string) *trap {
-	return &trap{l: l, place: place, inGit: strings.HasPrefix(place, "git."), cut: &cluster.Cut{After: l.kind == cutAfter, Of: commitAfter(place)},
-		begun: make(chan struct{}), met: make(chan struct{}), sprung: make(chan cluster.Passing, 1), thaw: make(chan struct{}), over: make(chan struct{})}
+	return &trap{l: l, place: place, cut: &cluster.Cut{After: l.kind == cutAfter, Of: l.commitAfter(place)},
+		begun: make(chan struct{}), sprung: make(chan struct{}), taken: make(chan struct{}), thaw: make(chan struct{}), over: make(chan struct{})}
 }
+
+func (tr *trap) inGit() bool { return strings.HasPrefix(tr.place, "git.") }
+
+// locks says that a process that stands still at the place holds a lock of the
+// repository: another one takes the command over, and has to wait.
+func (tr *trap) locks() bool { return tr.inGit() || strings.HasPrefix(tr.place, "open.") }
 
 func (tr *trap) end() { close(tr.over) }
 
@@ -40,12 +47,12 @@ func (tr *trap) end() { close(tr.over) }
 var (
 	claims    = regexp.MustCompile(`lease_token = gen_random_uuid`)
 	heartbeat = regexp.MustCompile(`(?s)mine AS MATERIALIZED.*SET lease_until`)
-	work      = regexp.MustCompile(`saga_history|notification_receipts|pull_requests`)
+	work      = regexp.MustCompile(`saga_history|saga_notes|notification_receipts|pull_requests|mr_approvals`)
 )
 
-func commitAfter(place string) *regexp.Regexp {
+func (l *lane) commitAfter(place string) *regexp.Regexp {
 	switch {
-	case place == "engine.claim", place == "engine.committed.IndexRepository":
+	case place == "engine.claim", slices.Contains(l.s.quiet(), place):
 		return claims
 	case place == "engine.heartbeat":
 		return heartbeat
@@ -54,15 +61,18 @@ func commitAfter(place string) *regexp.Regexp {
 }
 
 func (tr *trap) decide(p cluster.Passing) cluster.Answer {
-	if tr.place == "engine.heartbeat" && strings.HasPrefix(p.Place, "engine.claimed.") {
-		// A step that takes longer than a heartbeat.
-		select {
-		case <-tr.met:
-		case <-tr.over:
+	if strings.HasPrefix(p.Place, "engine.claimed.") {
+		tr.other(p)
+		if tr.place == "engine.heartbeat" {
+			// A step that takes longer than a heartbeat.
+			select {
+			case <-tr.sprung:
+			case <-tr.over:
+			}
+			return cluster.Go
 		}
-		return cluster.Go
 	}
-	if p.Place != tr.place || !tr.first() {
+	if p.Place != tr.place || !tr.first(p) {
 		return cluster.Go
 	}
 	select {
@@ -71,8 +81,8 @@ func (tr *trap) decide(p cluster.Passing) cluster.Answer {
 		return cluster.Go
 	}
 	answer := tr.spring(p)
-	tr.sprung <- p
-	if tr.inGit && (tr.l.kind == frozen || tr.l.kind == orphaned) {
+	close(tr.sprung)
+	if tr.inGit() && (tr.l.kind == frozen || tr.l.kind == orphaned) {
 		select {
 		case <-tr.thaw:
 		case <-tr.over:
@@ -82,27 +92,34 @@ func (tr *trap) decide(p cluster.Passing) cluster.Answer {
 }
 
 // first answers true once.
-func (tr *trap) first() bool {
+func (tr *trap) first(p cluster.Passing) bool {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	if tr.caught {
 		return false
 	}
-	tr.caught = true
-	close(tr.met)
+	tr.caught, tr.who = true, p
 	return true
+}
+
+func (tr *trap) other(p cluster.Passing) {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	if tr.caught && !tr.others && p.Pid != tr.who.Pid {
+		tr.others = true
+		close(tr.taken)
+	}
 }
 
 func (tr *trap) spring(p cluster.Passing) cluster.Answer {
 	switch kind := tr.l.kind; {
 	case kind == cutBefore, kind == cutAfter:
 		tr.l.wire.Break(tr.cut)
-	case !tr.inGit:
+	case !tr.inGit():
 		return map[string]cluster.Answer{killed: cluster.Kill, frozen: cluster.Freeze, failed: cluster.Fail}[kind]
 	case kind == failed:
 		_ = syscall.Kill(p.Git, syscall.SIGKILL)
 	case kind == frozen:
-		tr.countMerges(p.Pid)
 		_ = syscall.Kill(p.Pid, syscall.SIGSTOP)
 	default:
 		_ = syscall.Kill(p.Pid, syscall.SIGKILL)
@@ -111,15 +128,4 @@ func (tr *trap) spring(p cluster.Passing) cluster.Answer {
 		}
 	}
 	return cluster.Go
-}
-
-func (tr *trap) countMerges(victim int) {
-	for _, p := range tr.l.ps {
-		if p.Pid() != victim {
-			n, _ := tr.l.d.Passed(p.Pid(), "engine.claimed.Merge")
-			tr.mu.Lock()
-			tr.merges = n
-			tr.mu.Unlock()
-		}
-	}
 }
