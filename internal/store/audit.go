@@ -40,6 +40,9 @@ type AuditFlow struct {
 	Name    string
 	Version int
 	States  []AuditState
+	// Attempts is how often a step may be begun, as the configuration says;
+	// 0: not checked.
+	Attempts int
 }
 
 // AuditState is one state of it.

@@ -15,7 +15,8 @@ type auditCheck struct{ invariant, sql string }
 
 // auditStates is the tables of the flows, which every check may join.
 const auditStates = `WITH st AS (
-	SELECT * FROM unnest($1::text[], $2::int[], $3::text[], $4::text[], $5::text[], $6::text[]) AS t(flow, version, state, kind, status, command))
+	SELECT * FROM unnest($1::text[], $2::int[], $3::text[], $4::text[], $5::text[], $6::text[], $7::int[])
+		AS t(flow, version, state, kind, status, command, attempts))
 `
 
 // ofState joins a saga with its state's row of the table.
@@ -51,7 +52,7 @@ var auditChecks = []auditCheck{
 		FROM saga_instances WHERE closed_at IS NULL GROUP BY flow, aggregate_id HAVING count(*) > 1`},
 	{"I5", `SELECT saga_id, 'half a lease: token and end go together' FROM outbox_events WHERE (lease_token IS NULL) <> (lease_until IS NULL)`},
 	{"I5", `SELECT saga_id, format('is leased until %s', lease_until)
-		FROM outbox_events WHERE lease_until > (SELECT mergeflow_now()) + $7::bigint * interval '1 microsecond'`},
+		FROM outbox_events WHERE lease_until > (SELECT mergeflow_now()) + $8::bigint * interval '1 microsecond'`},
 	{"I6", `SELECT s.saga_id, format('waits in %s without a deadline', s.state)
 		FROM outbox_events o JOIN saga_instances s USING (saga_id) ` + ofState + ` WHERE k.kind = 'waiting' AND o.deadline_at IS NULL`},
 	{"I6", `SELECT s.saga_id, format('stays in %s, which is only passed', s.state) FROM saga_instances s ` + ofState + ` WHERE k.kind = 'passing'`},
@@ -65,6 +66,14 @@ var auditChecks = []auditCheck{
 		FROM saga_instances s ` + ofState + ` WHERE (k.kind = 'final') <> (s.closed_at IS NOT NULL)`},
 	{"I10", `SELECT saga_id, format('is closed in %s and still keeps an event', state)
 		FROM saga_instances WHERE closed_at IS NOT NULL AND (early IS NOT NULL OR pending_event IS NOT NULL)`},
+	{"I12", `SELECT s.saga_id, format('has begun %s %s times, %s are allowed: its process ends in it, or the number was lowered', s.state, o.attempt, k.attempts)
+		FROM outbox_events o JOIN saga_instances s USING (saga_id) ` + ofState + ` WHERE k.attempts > 0 AND o.attempt > k.attempts`},
+	{"I13", `SELECT s.saga_id, format('knows %s as its merge, pull request %s of %s has %s', s.data->>'mergeCommit', p.iid, p.repo, p.merge_commit)
+		FROM pull_requests p JOIN saga_instances s ON s.saga_id = p.operation_id WHERE p.merge_commit <> '' AND p.merge_commit <> s.data->>'mergeCommit'`},
+	{"I13", `SELECT s.saga_id, format('knows %s as its merge, merge request %s of %s has %s', r.merge_commit, p.iid, p.repo, p.merge_commit)
+		FROM change_refs r JOIN saga_instances s USING (saga_id)
+		JOIN pull_requests p ON p.forge = s.data->>'forge' AND p.repo = r.project AND p.iid = r.mr_iid
+		WHERE r.merge_commit <> '' AND p.merge_commit <> '' AND p.merge_commit <> r.merge_commit`},
 	{"I15", `SELECT p.operation_id, format('is gone; pull request %s of %s names it', p.iid, p.repo)
 		FROM pull_requests p WHERE p.operation_id IS NOT NULL AND NOT EXISTS (SELECT FROM saga_instances s WHERE s.saga_id = p.operation_id)`},
 	{"I15", `SELECT b.operation_id, format('is gone; the binding of %s and %s names it', b.subject_id, b.target_key)
@@ -94,7 +103,7 @@ func (db *DB) Audit(ctx context.Context, flows []store.AuditFlow, limit int) ([]
 		}
 		for _, c := range auditChecks {
 			rows, err := tx.Query(ctx, auditStates+`SELECT saga_id, detail FROM (`+c.sql+`) AS x(saga_id, detail)
-				WHERE $7::bigint > 0 LIMIT $8`, append(append([]any{pgx.QueryExecModeExec}, args...), limit-len(out))...)
+				WHERE $8::bigint > 0 LIMIT $9`, append(append([]any{pgx.QueryExecModeExec}, args...), limit-len(out))...)
 			if err != nil {
 				return err
 			}
@@ -122,12 +131,13 @@ func (db *DB) Audit(ctx context.Context, flows []store.AuditFlow, limit int) ([]
 
 func auditArgs(flows []store.AuditFlow) []any {
 	names, states, kinds, statuses, commands := []string{}, []string{}, []string{}, []string{}, []string{}
-	versions := []int32{}
+	versions, attempts := []int32{}, []int32{}
 	for _, f := range flows {
 		for _, s := range f.States {
 			names, versions, states = append(names, f.Name), append(versions, int32(f.Version)), append(states, string(s.State))
+			attempts = append(attempts, int32(f.Attempts))
 			kinds, statuses, commands = append(kinds, s.Kind.String()), append(statuses, string(s.Status)), append(commands, string(s.Command))
 		}
 	}
-	return []any{names, versions, states, kinds, statuses, commands}
+	return []any{names, versions, states, kinds, statuses, commands, attempts}
 }

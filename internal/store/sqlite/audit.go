@@ -16,7 +16,7 @@ type auditCheck struct{ invariant, sql string }
 const auditStates = `
 WITH bounds AS (SELECT ?2 AS lease), st AS MATERIALIZED (
     SELECT value->>'flow' AS flow, value->>'version' AS version, value->>'state' AS state, value->>'kind' AS kind,
-           value->>'status' AS status, value->>'command' AS command FROM json_each(?1))
+           value->>'status' AS status, value->>'command' AS command, value->>'attempts' AS attempts FROM json_each(?1))
 `
 
 // ofState joins a saga with its state's row of the table.
@@ -66,6 +66,14 @@ FROM saga_instances s WHERE s.flow = 'change' AND coalesce(s.data->>'mrIid', s.d
 FROM saga_instances s ` + ofState + ` WHERE (k.kind = 'final') <> (s.closed_at IS NOT NULL)`},
 	{"I10", `SELECT saga_id, printf('is closed in %s and still keeps an event', state)
 FROM saga_instances WHERE closed_at IS NOT NULL AND (early IS NOT NULL OR pending_event IS NOT NULL)`},
+	{"I12", `SELECT s.saga_id, printf('has begun %s %d times, %d are allowed: its process ends in it, or the number was lowered', s.state, o.attempt, k.attempts)
+FROM outbox_events o JOIN saga_instances s ON s.saga_id = o.saga_id ` + ofState + ` WHERE k.attempts > 0 AND o.attempt > k.attempts`},
+	{"I13", `SELECT s.saga_id, printf('knows %s as its merge, pull request %d of %s has %s', s.data->>'mergeCommit', p.iid, p.repo, p.merge_commit)
+FROM pull_requests p JOIN saga_instances s ON s.saga_id = p.operation_id WHERE p.merge_commit <> '' AND p.merge_commit <> s.data->>'mergeCommit'`},
+	{"I13", `SELECT s.saga_id, printf('knows %s as its merge, merge request %d of %s has %s', r.merge_commit, p.iid, p.repo, p.merge_commit)
+FROM change_refs r JOIN saga_instances s ON s.saga_id = r.saga_id
+JOIN pull_requests p ON p.forge = s.data->>'forge' AND p.repo = r.project AND p.iid = r.mr_iid
+WHERE r.merge_commit <> '' AND p.merge_commit <> '' AND p.merge_commit <> r.merge_commit`},
 	{"I15", `SELECT p.operation_id, printf('is gone; pull request %d of %s names it', p.iid, p.repo)
 FROM pull_requests p WHERE p.operation_id IS NOT NULL AND NOT EXISTS (SELECT 1 FROM saga_instances s WHERE s.saga_id = p.operation_id)`},
 	{"I15", `SELECT b.operation_id, printf('is gone; the binding of %s and %s names it', b.subject_id, b.target_key)
@@ -84,12 +92,13 @@ FROM callbacks c WHERE NOT EXISTS (SELECT 1 FROM callback_keys k WHERE k.source 
 
 // auditState is a state as the checks join it.
 type auditState struct {
-	Flow    string `json:"flow"`
-	Version int    `json:"version"`
-	State   string `json:"state"`
-	Kind    string `json:"kind"`
-	Status  string `json:"status"`
-	Command string `json:"command"`
+	Flow     string `json:"flow"`
+	Version  int    `json:"version"`
+	State    string `json:"state"`
+	Kind     string `json:"kind"`
+	Status   string `json:"status"`
+	Command  string `json:"command"`
+	Attempts int    `json:"attempts"`
 }
 
 // Audit asks the checks one by one, in one snapshot.
@@ -98,7 +107,7 @@ func (db *DB) Audit(ctx context.Context, flows []store.AuditFlow, limit int) ([]
 	states := []auditState{}
 	for _, f := range flows {
 		for _, s := range f.States {
-			states = append(states, auditState{f.Name, f.Version, string(s.State), s.Kind.String(), string(s.Status), string(s.Command)})
+			states = append(states, auditState{f.Name, f.Version, string(s.State), s.Kind.String(), string(s.Status), string(s.Command), f.Attempts})
 		}
 	}
 	list, err := toJSON(states)

@@ -11,7 +11,16 @@ import (
 	"github.com/mergeflow/mergeflow/internal/store"
 )
 
-var tables = []store.AuditFlow{store.AuditOf(trial), store.AuditOf(offer)}
+var tables = []store.AuditFlow{allowing(trial), allowing(offer)}
+
+// mostAttempts is more than any case of the suite needs.
+const mostAttempts = 1000
+
+func allowing(f *saga.Flow) store.AuditFlow {
+	a := store.AuditOf(f)
+	a.Attempts = mostAttempts
+	return a
+}
 
 // stock fills a database with sagas of both flows in every kind of state, all
 // of them made by the product's own verbs.
@@ -111,6 +120,16 @@ func auditFindsFaults(b *bench) {
 			[]string{"UPDATE saga_instances SET closed_at = updated_at WHERE saga_id = '$'"}, []string{"UPDATE saga_instances SET closed_at = NULL WHERE saga_id = '$'"}},
 		{"a closed saga that keeps an event", "I10", in(offer, closed),
 			[]string{"UPDATE saga_instances SET early = '[]' WHERE saga_id = '$'"}, []string{"UPDATE saga_instances SET early = NULL WHERE saga_id = '$'"}},
+		{"a step that is begun again and again", "I12", in(trial, working),
+			[]string{fmt.Sprintf("UPDATE outbox_events SET attempt = %d WHERE saga_id = '$'", mostAttempts+1)},
+			[]string{fmt.Sprintf("UPDATE outbox_events SET attempt = %d WHERE saga_id = '$'", mostAttempts)}},
+		{"a pull request with another merge", "I13", in(trial, done),
+			[]string{`UPDATE saga_instances SET data = '{"mergeCommit":"c"}' WHERE saga_id = '$'`, "UPDATE pull_requests SET merge_commit = 'd' WHERE operation_id = '$'"},
+			[]string{"UPDATE pull_requests SET merge_commit = 'c' WHERE operation_id = '$'"}},
+		{"a change with another merge than its merge request", "I13", in(offer, holding),
+			[]string{`UPDATE saga_instances SET data = '{"forge":"default","mrIid":3,"mergeCommit":"c"}' WHERE saga_id = '$'`,
+				"UPDATE pull_requests SET repo = 'platform/config', iid = 3, merge_commit = 'd' WHERE operation_id = '" + in(trial, holding) + "'"},
+			[]string{"UPDATE pull_requests SET merge_commit = 'c' WHERE repo = 'platform/config'"}},
 		{"a pull request of nothing", "I15", gone,
 			[]string{"UPDATE pull_requests SET operation_id = '$' WHERE operation_id = '" + in(trial, closed) + "'"},
 			[]string{"UPDATE pull_requests SET operation_id = '" + in(trial, closed) + "' WHERE operation_id = '$'"}},
