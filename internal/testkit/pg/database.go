@@ -75,6 +75,13 @@ func Empty(t testing.TB) string {
 // production, fsync and all. For benchmarks.
 func Durable(t testing.TB) string {
 	t.Helper()
+	dsn, _ := Crashable(t)
+	return dsn
+}
+
+// Crashable is Durable with its server.
+func Crashable(t testing.TB) (string, *Server) {
+	t.Helper()
 	s, err := Start(t.Context(), Options{Durable: true})
 	if err != nil {
 		t.Fatal(err)
@@ -84,7 +91,7 @@ func Durable(t testing.TB) string {
 	if err := postgres.Migrate(t.Context(), dsn); err != nil {
 		t.Fatal(err)
 	}
-	return dsn
+	return dsn, s
 }
 
 func lend(t testing.TB, admin, template string) string {

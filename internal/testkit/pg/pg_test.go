@@ -142,6 +142,31 @@ func TestStopLeavesNothing(t *testing.T) {
 	}
 }
 
+func TestCommittedSurvivesACrash(t *testing.T) {
+	t.Parallel()
+	dsn, s := pg.Crashable(t)
+	c := connect(t, dsn)
+	for _, sql := range []string{"CREATE TABLE t (n int)", "INSERT INTO t VALUES (1)", "BEGIN", "INSERT INTO t VALUES (2)"} {
+		if _, err := c.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := s.Pid()
+	s.Crash()
+	if _, err := c.Exec(t.Context(), "COMMIT"); err == nil {
+		t.Error("a crashed server answers")
+	}
+	if err := s.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := query[int](t, connect(t, dsn), "SELECT sum(n)::int FROM t"); n != 1 {
+		t.Errorf("the table holds %d, want what was committed", n)
+	}
+	if s.Pid() == before {
+		t.Error("it is the same process")
+	}
+}
+
 // The command sees the server, its exit status comes back, and the server is
 // gone afterwards.
 func TestServerBesideACommand(t *testing.T) {

@@ -35,9 +35,11 @@ type Options struct {
 	Durable bool
 }
 
-// Server is one running PostgreSQL. Its methods are safe for concurrent use.
+// Server is one running PostgreSQL. Its methods are safe for concurrent use,
+// but for Crash, Restart and Stop.
 type Server struct {
 	dir     string
+	command func() error // starts the server's process
 	process *os.Process
 	ended   chan struct{} // closed when the server process has been reaped
 	janitor *exec.Cmd
@@ -98,7 +100,8 @@ func (s *Server) start(ctx context.Context, bin string, cred *syscall.Credential
 	} {
 		args = append(args, "-c", setting)
 	}
-	if err := s.run(filepath.Join(bin, "postgres"), args, cred); err != nil {
+	s.command = func() error { return s.run(filepath.Join(bin, "postgres"), args, cred) }
+	if err := s.command(); err != nil {
 		return err
 	}
 	if err := s.hireJanitor(); err != nil {
@@ -130,9 +133,12 @@ func (s *Server) run(name string, args []string, cred *syscall.Credential) error
 			return
 		}
 		s.process = cmd.Process
+		ended := s.ended
+		// For the janitor. It is as good as its folder: what can't be written leaves the folder behind.
+		_ = os.WriteFile(filepath.Join(s.dir, "pid"), []byte(strconv.Itoa(cmd.Process.Pid)), 0o600)
 		started <- nil
 		_ = cmd.Wait() // the exit status of a killed server says nothing
-		close(s.ended)
+		close(ended)
 	}()
 	return <-started
 }
@@ -146,8 +152,7 @@ func (s *Server) hireJanitor() error {
 	}
 	defer r.Close()
 	s.cord = w
-	s.janitor = exec.Command("/bin/sh", "-c", `read -r _; while kill -0 "$1" 2>/dev/null; do sleep 0.1; done; rm -rf -- "$0"`,
-		s.dir, strconv.Itoa(s.process.Pid))
+	s.janitor = exec.Command("/bin/sh", "-c", `read -r _; while kill -0 "$(cat "$0/pid")" 2>/dev/null; do sleep 0.1; done; rm -rf -- "$0"`, s.dir)
 	s.janitor.Stdin = r
 	s.janitor.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := s.janitor.Start(); err != nil {
@@ -184,6 +189,23 @@ func (s *Server) DSN(database string) string {
 
 // Pid is the server's main process.
 func (s *Server) Pid() int { return s.process.Pid }
+
+// Crash ends the server as a power cut would, for its clients: nobody is told,
+// nothing is finished (the immediate shutdown). Its data stays.
+func (s *Server) Crash() {
+	_ = s.process.Signal(syscall.SIGQUIT) // fails only when it has ended already
+	<-s.ended
+}
+
+// Restart starts a crashed server on its data again and waits until it answers.
+func (s *Server) Restart(ctx context.Context) error {
+	s.ended = make(chan struct{})
+	if err := s.command(); err != nil {
+		close(s.ended)
+		return err
+	}
+	return s.awaitReady(ctx)
+}
 
 // Stop ends the server at once and removes its folder. It is called once.
 func (s *Server) Stop() {
