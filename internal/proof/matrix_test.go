@@ -150,6 +150,7 @@ func (l *lane) run(t *testing.T) {
 	}
 	l.s.total(t, l.c, last, l.ops)
 	last.Stop()
+	l.c.Doctor(t)
 }
 
 // cell begins one operation and lets the fault happen to it.

@@ -133,6 +133,16 @@ engine: {lease: %s, poll: 100ms, attempts: 5, backoff: 20ms, backoff_max: 200ms}
 	return c
 }
 
+// Doctor asks the product's own audit (`mergeflow doctor --data`) for what is
+// wrong with the cluster's data; everything it finds fails the test.
+func (c *Cluster) Doctor(t testing.TB) {
+	t.Helper()
+	cmd := exec.Command(Binary(t), "doctor", "--data", "--config", c.Config)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("mergeflow doctor --data: %v\n%s", err, out)
+	}
+}
+
 // Process is one running mergeflow.
 type Process struct {
 	t      testing.TB
