@@ -133,6 +133,12 @@ func (db *DB) Close() error {
 	if db.reader != nil {
 		errs = append(errs, db.reader.Close())
 	}
+	// Statements prepared on a connection taken for good are nobody else's to
+	// close, and one that is open keeps the file open behind Close.
+	for _, st := range db.prepared {
+		errs = append(errs, st.Close())
+	}
+	clear(db.prepared)
 	if db.conn != nil {
 		if err := db.conn.Close(); !errors.Is(err, sql.ErrConnDone) {
 			errs = append(errs, err)

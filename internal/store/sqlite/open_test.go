@@ -237,3 +237,37 @@ func columns(sql string) map[string][]string {
 	}
 	return out
 }
+
+// A closed database holds no file open, whatever was asked of it before.
+func TestCloseLeavesNoFileOpen(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "mergeflow.db")
+	db := open(t, Options{Path: path})
+	files := func() (n int) {
+		fds, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range fds {
+			if to, err := os.Readlink("/proc/self/fd/" + f.Name()); err == nil && strings.HasPrefix(to, path) {
+				n++
+			}
+		}
+		return n
+	}
+	if err := db.Ping(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.CreateRepo(t.Context(), store.Repo{Name: "r", DefaultBranch: "main", MergeStyle: "merge"}); err != nil {
+		t.Fatal(err)
+	}
+	if files() == 0 {
+		t.Error("an open database shows no open file: this test sees nothing")
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n := files(); n > 0 {
+		t.Errorf("%d files are still open", n)
+	}
+}
