@@ -56,6 +56,13 @@ sim: export SIM_SEED ?= $(shell date +%s)
 sim: ## Model test of the core: SIM_SEQUENCES random interleavings from SIM_SEED.
 	go test -count=1 -timeout 60m -run TestCoreUnderRandomInterleavings -v ./internal/sim
 
+.PHONY: proof
+proof: export MERGEFLOW_TEST_PROOF := 1
+proof: ## All faults at all points, and more; writes docs/proof.md.
+	@scripts/debian-packages git postgresql
+	$(PG) go test -json -count=1 -timeout 60m ./internal/proof ./internal/fault ./internal/sim ./internal/saga ./internal/engine ./internal/git \
+		./internal/store/... ./internal/forge/... | go run ./internal/proof/report -o docs/proof.md
+
 .PHONY: bench
 bench: ## Transitions per second on both databases.
 	@scripts/debian-packages git postgresql

@@ -37,6 +37,7 @@ func TestTenMergesIntoOneBranchFromTwoProcesses(t *testing.T) {
 		t.Errorf("%d operations for %d pull requests", len(watchers), n)
 	}
 	audit(t, c, "app", watchers)
+	t.Logf("counted: %d merges", n)
 	for _, p := range ps {
 		p.Stop()
 	}
