@@ -6,12 +6,13 @@ import (
 
 	"github.com/mergeflow/mergeflow/internal/change"
 	"github.com/mergeflow/mergeflow/internal/config"
+	"github.com/mergeflow/mergeflow/internal/fault"
 	"github.com/mergeflow/mergeflow/internal/pull"
 	"github.com/mergeflow/mergeflow/internal/saga"
 )
 
 // Flows are the tables that this version knows.
-func Flows() []*saga.Flow { return []*saga.Flow{pull.Table, change.Table} }
+func Flows() []*saga.Flow { return []*saga.Flow{fault.Older(pull.Table), fault.Older(change.Table)} }
 
 // ConfigOptions say how configuration is loaded: file (empty: what
 // MERGEFLOW_CONFIG names, or none), the environment, flags by key, and which

@@ -21,7 +21,7 @@
 //
 //	MERGEFLOW_FAULT_WITHOUT=flow/version/STATE/Command,…
 //
-// plays an older build that does not know these types of command.
+// plays an older build that knows neither these types of command nor their states.
 package fault
 
 import (
@@ -34,6 +34,8 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+
+	"github.com/mergeflow/mergeflow/internal/saga"
 )
 
 // Enabled says whether this binary was built for tests.
@@ -113,6 +115,16 @@ func PointOf(p Place, what string) error { return pass(p.of(what)) }
 // type of command.
 func Without(typ string) bool {
 	return slices.Contains(strings.Split(os.Getenv("MERGEFLOW_FAULT_WITHOUT"), ","), typ)
+}
+
+// Older is the table as this process shows it: without the states of commands
+// that it does not know.
+func Older(f *saga.Flow) *saga.Flow {
+	older := *f
+	older.States = slices.DeleteFunc(slices.Clone(f.States), func(s saga.Spec) bool {
+		return Without(saga.TypeOf(f.Name, f.Version, s.State, s.Command))
+	})
+	return &older
 }
 
 func pass(name string) error {

@@ -62,8 +62,9 @@ func TestRollingRestartUnderLoad(t *testing.T) {
 	l.finish()
 }
 
-// An older build beside the new one: it does not know a command, leaves it
-// alone and says that it is parked; the newer one performs it.
+// An older build beside the new one: it knows neither a command nor its state,
+// shows what is in it as it is, leaves the command alone and counts it as
+// parked; the newer one performs it.
 func TestOlderBuildBesideTheNewOne(t *testing.T) {
 	t.Parallel()
 	const unknown = "engine.claimed." + string(pull.CmdIndex)
@@ -85,8 +86,16 @@ func TestOlderBuildBesideTheNewOne(t *testing.T) {
 			t.Fatal("the older build claims nothing any more")
 		}
 	}
-	if o := older.AwaitState(first, string(pull.Indexing)); o.Explain.Summary == "" {
-		t.Errorf("the parked operation does not explain itself: %+v", o)
+	if o := older.AwaitState(first, string(pull.Indexing)); o.Explain.Summary == "" || o.Code != 0 || len(o.Actions) != 0 {
+		t.Errorf("the state that it does not know is shown as %+v", o)
+	}
+	page, err := http.Get(older.URL + "/operations/" + first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page.Body.Close()
+	if page.StatusCode != http.StatusOK {
+		t.Errorf("its page: %s", page.Status)
 	}
 	if n := metric(t, older, "mergeflow_commands_parked"); n != "1" {
 		t.Errorf("%s commands are parked, expected 1", n)

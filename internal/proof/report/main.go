@@ -102,7 +102,8 @@ func read(in io.Reader, progress io.Writer) (*run, error) {
 				r.of(name).parts++
 			}
 		case "fail", "skip":
-			if !isSub {
+			// A package without tests is skipped too, and claims nothing.
+			if !isSub && (e.Action == "fail" || e.Test != "") {
 				r.failed = append(r.failed, name)
 				fmt.Fprintf(progress, "%s %s\n%s", e.Action, name, strings.Join(said[name], ""))
 			}
