@@ -170,7 +170,7 @@ func grouping(b *testing.B, alone, engines *database) {
 	d := alone.driver
 	f := flows()[0]
 	s, n := readyCore(b), perRound()
-	few := max(100, n/10) // one saga a commit is slow
+	few := max(60, n/20) // one saga a commit is slow
 	db, err := options{Driver: d, DSN: alone.dsn}.open(b.Context())
 	if err != nil {
 		b.Fatal(err)
@@ -179,7 +179,7 @@ func grouping(b *testing.B, alone, engines *database) {
 	together := start(b, engines, throughput)
 	var single, grouped, bare, whole series
 	rate := func(n int, took time.Duration) measured { return measured{rate: float64(n) / took.Seconds()} }
-	for round := range rounds() + 1 {
+	for round := range max(4, rounds()/2) + 1 {
 		runs := []func(){
 			func() {
 				alone.feed(s, few)

@@ -51,10 +51,10 @@ var scale = func() float64 {
 func sized(n int) int { return max(1, int(float64(n)*scale)) }
 
 // perRound is how many sagas a round carries to their end.
-func perRound() int { return min(max(sized(3000), 600), 3000) }
+func perRound() int { return min(max(sized(2000), 600), 2000) }
 
 // rounds is how often each variant is measured.
-func rounds() int { return min(max(sized(16), 5), 16) }
+func rounds() int { return min(max(sized(24), 5), 24) }
 
 // lasting is a duration of the full run, and at least some seconds.
 func lasting(d time.Duration) time.Duration {

@@ -131,7 +131,7 @@ func snapshot(b *testing.B, d *database) {
 	release := d.hold()
 	began, transitions := time.Now(), 0
 	var under []measured
-	for time.Since(began) < lasting(3*time.Minute) {
+	for time.Since(began) < lasting(2*time.Minute) {
 		under = append(under, work(d, ready, n, p))
 		transitions += n * steps
 	}
@@ -168,13 +168,13 @@ func memory(b *testing.B, d *database) {
 	first := p.ask("report")
 	var heap, rss []float64
 	transitions := 0
-	for time.Since(began) < lasting(3*time.Minute) || len(heap) < 8 {
+	for time.Since(began) < lasting(2*time.Minute) || len(heap) < 8 {
 		work(d, ready, n, p)
 		r := p.ask("report")
 		heap, rss, transitions = append(heap, float64(r.Heap)), append(rss, float64(r.RSS)), transitions+n*steps
 	}
 	quarter := len(heap) / 4
-	name := fmt.Sprintf("last quarter of %s transitions, second quarter = 1", thousands(transitions))
+	name := fmt.Sprintf("last quarter of %s transitions, second = 1", thousands(transitions))
 	measurements.add(title, d.driver, "heap in use: "+name, median(heap[3*quarter:])/median(heap[quarter:2*quarter]), times, atMost(1.10))
 	measurements.add(title, d.driver, "resident memory: "+name, median(rss[3*quarter:])/median(rss[quarter:2*quarter]), times, atMost(1.10))
 	last := idle(p)

@@ -35,12 +35,13 @@ var measurements results
 
 // bound is what a figure must keep to; the zero value is no promise.
 type bound struct {
-	limit float64
-	least bool // the figure may not be lower; otherwise not higher
+	limit  float64
+	least  bool // the figure may not be lower; otherwise not higher
+	stands bool
 }
 
-func atLeast(v float64) bound { return bound{v, true} }
-func atMost(v float64) bound  { return bound{v, false} }
+func atLeast(v float64) bound { return bound{v, true, true} }
+func atMost(v float64) bound  { return bound{v, false, true} }
 
 func (b bound) met(v float64) bool {
 	if b.least {
@@ -52,13 +53,12 @@ func (b bound) met(v float64) bool {
 // unit says how a figure is written.
 type unit func(float64) string
 
-func times(v float64) string        { return fmt.Sprintf("%.2f ×", v) }
-func percent(v float64) string      { return fmt.Sprintf("%.2f %%", 100*v) }
-func count(v float64) string        { return fmt.Sprintf("%.2f", v) }
-func whole(v float64) string        { return fmt.Sprintf("%.0f", v) }
-func bytesLong(v float64) string    { return fmt.Sprintf("%.0f B", v) }
-func perSecond(v float64) string    { return fmt.Sprintf("%.1f/s", v) }
-func milliseconds(v float64) string { return fmt.Sprintf("%.2f ms", 1000*v) }
+func times(v float64) string     { return fmt.Sprintf("%.2f ×", v) }
+func percent(v float64) string   { return fmt.Sprintf("%.2f %%", 100*v) }
+func count(v float64) string     { return fmt.Sprintf("%.2f", v) }
+func whole(v float64) string     { return fmt.Sprintf("%.0f", v) }
+func bytesLong(v float64) string { return fmt.Sprintf("%.0f B", v) }
+func perSecond(v float64) string { return fmt.Sprintf("%.1f/s", v) }
 
 // at finds or makes a table; they come out in the order of their first use.
 func (r *results) at(title string) *section {
@@ -76,7 +76,7 @@ func (r *results) add(title, driver, what string, v float64, u unit, b bound) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	l := line{driver: driver, what: what, figure: u(v)}
-	if b != (bound{}) {
+	if b.stands {
 		l.target, l.verdict = "at most "+u(b.limit), "missed"
 		if b.least {
 			l.target = "at least " + u(b.limit)
@@ -181,7 +181,7 @@ func quantile[T float64 | time.Duration](v []T, q float64) T {
 	return v[min(len(v)-1, max(0, int(float64(len(v))*q+0.999999)-1))]
 }
 
-// grouped writes 1000000 as 1,000,000.
+// thousands writes 1000000 as 1,000,000.
 func thousands(n int) string {
 	s := strconv.Itoa(n)
 	for i := len(s) - 3; i > 0; i -= 3 {
