@@ -64,9 +64,11 @@ proof: ## All faults at all points, and more; writes docs/proof.md.
 		./internal/store/... ./internal/forge/... | go run ./internal/proof/report -o docs/proof.md
 
 .PHONY: bench
-bench: ## Transitions per second on both databases.
+bench: export BENCH_SCALE ?= 1
+bench: export BENCH_PAGE ?= $(CURDIR)/docs/performance.md
+bench: ## What the core costs and how that grows: docs/performance.md; half an hour.
 	@scripts/debian-packages git postgresql
-	go test -run '^$$' -bench . ./internal/store/...
+	go test -vet=off -count=1 -timeout 120m -run '^$$' -bench . -benchtime 1x ./internal/bench
 
 .PHONY: generate
 generate: ## Write the files that are made from others.
