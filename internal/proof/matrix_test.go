@@ -35,14 +35,15 @@ const (
 const (
 	killed    = "killed"          // the process dies; inside git, its git too
 	orphaned  = "git-orphaned"    // inside git: the process dies, its git goes on
-	frozen    = "frozen"          // the process stands still beyond its lease, then goes on
+	frozen    = "frozen"          // the process stands still beyond its lease, and goes on while its successor is at work
+	frozenFor = "frozen-for-long" // it goes on when its successor has finished
 	failed    = "error"           // the place answers an error; inside git, git dies
 	cutBefore = "cut-before"      // the next commit's connection breaks before the server hears of it
 	cutAfter  = "cut-answer-lost" // it has committed, and the answer is lost
 )
 
 // The slow ones first: they end together with the others.
-var allKinds = []string{frozen, killed, failed, cutBefore, cutAfter, orphaned}
+var allKinds = []string{frozen, frozenFor, killed, failed, cutBefore, cutAfter, orphaned}
 
 // lane is a row of cells on one database and one repository, one after the
 // other, over processes that take each other's place.
@@ -94,17 +95,20 @@ func matrix(t *testing.T, fresh func() scenario, kinds []string) {
 	cells := 0
 	for _, database := range cluster.Databases {
 		for _, kind := range kinds {
-			if database == "sqlite" && (kind == cutBefore || kind == cutAfter) {
-				continue // there is no connection
+			if database == "sqlite" && (kind == cutBefore || kind == cutAfter || kind == frozenFor) {
+				continue // there is no connection, and no successor
 			}
 			rows := slices.Collect(slices.Chunk(places, laneLength))
 			if kind == orphaned {
 				rows = nil
 			}
-			if fresh().merges() {
+			if fresh().merges() && kind != frozenFor {
 				rows = append(rows, cluster.GitPlaces)
 			}
 			for n, row := range rows {
+				if kind == frozenFor {
+					row = slices.DeleteFunc(slices.Clone(row), locks) // nobody finishes before it
+				}
 				lanes = append(lanes, &lane{s: fresh(), database: database, kind: kind, number: n + 1, places: row})
 				cells += len(row)
 			}
@@ -131,7 +135,7 @@ func (l *lane) run(t *testing.T) {
 	}
 	l.c = cluster.New(t, o)
 	l.ps = append(l.ps, l.c.Start(""))
-	if l.kind == frozen && l.database == "postgres" {
+	if (l.kind == frozen || l.kind == frozenFor) && l.database == "postgres" {
 		l.ps = append(l.ps, l.c.Start("")) // who takes over
 	}
 	l.s.prepare(l.ps[0], len(l.places))
@@ -163,7 +167,7 @@ func (l *lane) cell(t *testing.T, i int, place string) {
 	op := l.s.begin(t, l.ps[0].In(t), i)
 	l.ops = append(l.ops, op)
 	close(trap.begun)
-	l.nudgeUntil(t, l.ps[0], trap.sprung, op, "a passing of "+place)
+	l.nudgeUntil(t, l.ps[0], trap.sprung, op, "a passing of "+place, false)
 	at := slices.IndexFunc(l.ps, func(p *cluster.Process) bool { return p.Pid() == trap.who.Pid })
 	if at < 0 {
 		t.Fatalf("an unknown process %d passed %s", trap.who.Pid, place)
@@ -175,28 +179,51 @@ func (l *lane) cell(t *testing.T, i int, place string) {
 		l.ps[at] = l.c.Start("")
 		if l.kind == orphaned {
 			// Its git waits in its transaction until the successor is about to look.
-			l.nudgeUntil(t, l.ps[at], trap.taken, op, "a successor")
+			l.nudgeUntil(t, l.ps[at], trap.taken, op, "a successor", false)
 			close(trap.thaw)
 		}
-	case frozen:
+	case frozen, frozenFor:
 		defer victim.Signal(syscall.SIGCONT)
 		victim.AwaitFrozen()
 		if len(l.ps) > 1 {
 			l.overtake(t, trap, at, op)
-			return
+			break
 		}
 		<-time.After(matrixLease + matrixLease/4)
 		close(trap.thaw)
 		victim.Signal(syscall.SIGCONT)
 	case cutBefore, cutAfter:
-		l.nudgeUntil(t, l.ps[0], trap.cut.Done, op, "a commit that can be cut")
+		l.nudgeUntil(t, l.ps[0], trap.cut.Done, op, "a commit that can be cut", false)
 	}
 	await(t, l.s, l.ps[0], op)
 	l.s.audit(t, l.c, l.ps[0].In(t), op)
 }
 
-// nudgeUntil does what people do until done.
-func (l *lane) nudgeUntil(t *testing.T, p *cluster.Process, done <-chan struct{}, op, what string) {
+// overtake lets the other process take over, the victim go on, and end. It
+// changes nothing, neither under the successor's hands nor after it.
+func (l *lane) overtake(t *testing.T, trap *trap, at int, op string) {
+	t.Helper()
+	victim, other := l.ps[at].In(t), l.ps[1-at].In(t)
+	if l.kind == frozen {
+		l.nudgeUntil(t, other, trap.taken, op, "a successor", true) // it is held there
+		close(trap.thaw)
+	} else {
+		await(t, l.s, other, op)
+	}
+	before := transitions(t, other, op)
+	turns, _ := l.d.Passed(victim.Pid(), "engine.claim")
+	victim.Signal(syscall.SIGCONT)
+	l.awaitPassing(t, victim.Pid(), "engine.claim", turns)
+	victim.Stop() // when it has ended, whatever was late has come
+	if after := transitions(t, other, op); !slices.Equal(before, after) {
+		t.Errorf("the late one changed %v to %v", before, after)
+	}
+	close(trap.goOn)
+	l.ps[at] = l.c.Start("")
+}
+
+// nudgeUntil does what people do until done; orEnd: or until the operation has ended.
+func (l *lane) nudgeUntil(t *testing.T, p *cluster.Process, done <-chan struct{}, op, what string, orEnd bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
@@ -210,35 +237,15 @@ func (l *lane) nudgeUntil(t *testing.T, p *cluster.Process, done <-chan struct{}
 		}
 		// It may be the one that is caught.
 		short, cancel := context.WithTimeout(ctx, time.Second)
-		if o, err := p.Client.Operation(short, op); err == nil {
+		o, err := p.Client.Operation(short, op)
+		if err == nil {
 			l.s.nudge(short, p, o)
 		}
 		cancel()
+		if err == nil && orEnd && o.State == string(l.s.end()) {
+			return
+		}
 	}
-}
-
-// overtake lets the other process finish while the victim stands still, and the
-// victim go on when all is over: it changes nothing.
-func (l *lane) overtake(t *testing.T, trap *trap, at int, op string) {
-	t.Helper()
-	victim, other := l.ps[at].In(t), l.ps[1-at].In(t)
-	if trap.locks() {
-		// Then both go on at once, and inside git a third.
-		l.nudgeUntil(t, other, trap.taken, op, "a successor")
-		close(trap.thaw)
-		victim.Signal(syscall.SIGCONT)
-	}
-	await(t, l.s, other, op)
-	before := transitions(t, other, op)
-	turns, _ := l.d.Passed(victim.Pid(), "engine.claim")
-	victim.Signal(syscall.SIGCONT)
-	l.awaitPassing(t, victim.Pid(), "engine.claim", turns)
-	victim.Stop() // when it has ended, whatever was late has come
-	l.ps[at] = l.c.Start("")
-	if after := transitions(t, other, op); !slices.Equal(before, after) {
-		t.Errorf("the late one changed %v to %v", before, after)
-	}
-	l.s.audit(t, l.c, other, op)
 }
 
 // awaitPassing waits until a process has passed a place more than n times.

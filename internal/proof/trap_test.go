@@ -20,6 +20,7 @@ type trap struct {
 	begun  chan struct{} // closed when the operation exists: nothing happens before
 	sprung chan struct{} // closed when somebody is caught, or a cut is about to come
 	taken  chan struct{} // closed when another process begins a step after that
+	goOn   chan struct{} // closed when that process may perform the step
 	thaw   chan struct{} // closed when a git whose process is frozen or dead may go on
 	over   chan struct{} // closed with the cell
 
@@ -31,14 +32,14 @@ type trap struct {
 
 func (l *lane) trap(place string) *trap {
 	return &trap{l: l, place: place, cut: &cluster.Cut{After: l.kind == cutAfter, Of: l.commitAfter(place)},
-		begun: make(chan struct{}), sprung: make(chan struct{}), taken: make(chan struct{}), thaw: make(chan struct{}), over: make(chan struct{})}
+		begun: make(chan struct{}), sprung: make(chan struct{}), taken: make(chan struct{}), goOn: make(chan struct{}), thaw: make(chan struct{}), over: make(chan struct{})}
 }
 
 func (tr *trap) inGit() bool { return strings.HasPrefix(tr.place, "git.") }
 
 // locks says that a process that stands still at the place holds a lock of the
 // repository: another one takes the command over, and has to wait.
-func (tr *trap) locks() bool { return tr.inGit() || strings.HasPrefix(tr.place, "open.") }
+func locks(place string) bool { return strings.HasPrefix(place, "open.") }
 
 func (tr *trap) end() { close(tr.over) }
 
@@ -62,7 +63,12 @@ func (l *lane) commitAfter(place string) *regexp.Regexp {
 
 func (tr *trap) decide(p cluster.Passing) cluster.Answer {
 	if strings.HasPrefix(p.Place, "engine.claimed.") {
-		tr.other(p)
+		if tr.other(p) && tr.l.kind == frozen {
+			select {
+			case <-tr.goOn:
+			case <-tr.over:
+			}
+		}
 		if tr.place == "engine.heartbeat" {
 			// A step that takes longer than a heartbeat.
 			select {
@@ -102,13 +108,18 @@ func (tr *trap) first(p cluster.Passing) bool {
 	return true
 }
 
-func (tr *trap) other(p cluster.Passing) {
+// other says that it is another process, after the first one was caught.
+func (tr *trap) other(p cluster.Passing) bool {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
-	if tr.caught && !tr.others && p.Pid != tr.who.Pid {
+	if !tr.caught || p.Pid == tr.who.Pid {
+		return false
+	}
+	if !tr.others {
 		tr.others = true
 		close(tr.taken)
 	}
+	return true
 }
 
 func (tr *trap) spring(p cluster.Passing) cluster.Answer {
@@ -116,7 +127,7 @@ func (tr *trap) spring(p cluster.Passing) cluster.Answer {
 	case kind == cutBefore, kind == cutAfter:
 		tr.l.wire.Break(tr.cut)
 	case !tr.inGit():
-		return map[string]cluster.Answer{killed: cluster.Kill, frozen: cluster.Freeze, failed: cluster.Fail}[kind]
+		return map[string]cluster.Answer{killed: cluster.Kill, frozen: cluster.Freeze, frozenFor: cluster.Freeze, failed: cluster.Fail}[kind]
 	case kind == failed:
 		_ = syscall.Kill(p.Git, syscall.SIGKILL)
 	case kind == frozen:
