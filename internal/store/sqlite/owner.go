@@ -23,7 +23,7 @@ func own(path string) (*ownership, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	if err := lock(f); err != nil {
 		defer f.Close()
 		if !errors.Is(err, syscall.EWOULDBLOCK) {
 			return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
@@ -36,6 +36,19 @@ func own(path string) (*ownership, error) {
 		return nil, errors.Join(err, f.Close())
 	}
 	return &ownership{f}, nil
+}
+
+// lockPatience is how long a lock may outlive the process that was killed: a
+// git that it had forked holds the file, too, until it has become git.
+const lockPatience = time.Second
+
+func lock(f *os.File) error {
+	for end := time.Now().Add(lockPatience); ; time.Sleep(10 * time.Millisecond) {
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if !errors.Is(err, syscall.EWOULDBLOCK) || time.Now().After(end) {
+			return err
+		}
+	}
 }
 
 func writeAt(f *os.File, s string) error {
