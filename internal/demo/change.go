@@ -87,6 +87,10 @@ func (s *story) carry(ctx context.Context, op *operation) (httpapi.Operation, er
 		}
 		if e := ev.Entry; e != nil {
 			s.moved(op, *e)
+			switch e.To {
+			case "CREATE_CHECKING", "HANDLE_APPROVED", "HANDLE_MERGED":
+				s.say("                 %s", e.Detail)
+			}
 		}
 		o := ev.Operation
 		if o == nil {
@@ -159,6 +163,14 @@ func (s *story) checkChanges(ctx context.Context) error {
 			return err
 		}
 		s.must(shown == strings.TrimSpace(op.content), "%s of %s says %q", quotaFile, short(op.mergeCommit), shown)
+		inBranch, err := s.git(ctx, bare, "rev-list", "--count", op.mergeCommit+"^1.."+op.mergeCommit+"^2")
+		if err != nil {
+			return err
+		}
+		s.must(inBranch == "1", "commits that %s brings: %s", short(op.mergeCommit), inBranch)
+		if err := s.checkApprovals(ctx, op); err != nil {
+			return err
+		}
 		last = op.id
 	}
 	b, err := s.api.Binding(ctx, "team-payments", "prod/eu/quota")
@@ -167,5 +179,23 @@ func (s *story) checkChanges(ctx context.Context) error {
 	}
 	s.must(b.Status == "VALIDATED" && b.OperationID == last && len(b.Operations) == 2, "team-payments, prod/eu/quota is %s, after %d changes", b.Status, len(b.Operations))
 	s.must(s.live() == "limit: 300\n", "the live file says %q", strings.TrimSpace(s.live()))
+	return nil
+}
+
+// checkApprovals looks up in the history who let the change pass: a person, and
+// each reviewer account.
+func (s *story) checkApprovals(ctx context.Context, op *operation) error {
+	var people, accounts string
+	for e, err := range s.api.History(ctx, op.id) {
+		switch {
+		case err != nil:
+			return err
+		case e.Event == "approved":
+			people = e.Actor
+		case e.To == "HANDLE_APPROVED":
+			accounts = e.Detail
+		}
+	}
+	s.must(people == approver && accounts == "approved by "+strings.Join(reviewers, ", "), "who let %q pass: %s; %s", op.title, people, strings.TrimPrefix(accounts, "approved by "))
 	return nil
 }

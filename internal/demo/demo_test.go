@@ -116,7 +116,8 @@ func TestDemoGoesOnServing(t *testing.T) {
 	case <-time.After(30 * time.Second):
 		t.Fatal("it does not end")
 	}
-	for _, want := range []string{"MERGE_FAILED", "index: answered 500", "the index is back", "git log of main has 2 merges", "Everything ended as it should", dir} {
+	for _, want := range []string{"MERGE_FAILED", "index: answered 500", "the index is back", "git log of main has 2 merges",
+		"ann approves it", "CI says that ci of", "approved by rita, rob", "who let \"Raise the quota again\" pass: ann; rita, rob", `the live file says "limit: 300"`, "Everything ended as it should", dir} {
 		if !strings.Contains(story.String(), want) {
 			t.Errorf("the story doesn't say %q:\n%s", want, story.String())
 		}
