@@ -13,6 +13,15 @@ type group struct {
 	claims []claim
 }
 
+// limits are what the tests showed and the product does not promise.
+var limits = []string{
+	"A process that is frozen while it holds a repository's file lock (its git is at work, or it opens a merge request) keeps that repository's writes waiting, " +
+		"in every process, until it goes on or dies. The operations say what they wait for, and end in a failed state at their deadline if it lasts; retry goes on. In these cells the frozen process goes on beside its successor.",
+	"A process that is frozen between a look and its effect still makes that one call when it wakes. Merges are safe from it by their marker; for the rest the window is from the freeze to the next heartbeat.",
+	"A merge request of the local forge whose row could not be written at its merge or close is shown as open in lists until it is looked at by itself; git, the operation and the single view are right.",
+	"Lost disks, a PostgreSQL that loses what it committed, and clocks that run backwards are not among the faults.",
+}
+
 // The tests are named package.Test, the package below internal/. A test fails
 // when one of them is not there.
 var groups = []group{

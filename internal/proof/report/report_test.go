@@ -50,7 +50,7 @@ func TestPageOfAPassingRun(t *testing.T) {
 		t.Errorf("%d parts, want the one without parts of its own", parts)
 	}
 	page := r.render(time.Unix(0, 0), 2)
-	for _, want := range []string{"1 January 1970, 2 cores", "7 cells", "`internal/proof`: TestEachFaultAtEachPoint", "## The core"} {
+	for _, want := range []string{"1 January 1970, 2 cores", "7 cells", "`internal/proof`: TestEachFaultAtEachPoint", "## The core", "## Not claimed"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page has no %q:\n%s", want, page)
 		}
