@@ -299,3 +299,64 @@ func TestTheBranchIsNamedAndRemoved(t *testing.T) {
 		t.Errorf("%d merges", r.merges())
 	}
 }
+
+// A conflict is a failed state that a retry leads out of, and never into a
+// state that nobody works on.
+func TestAConflictCanBeRetried(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, forge.Repository{RequiredChecks: []string{"ci"}})
+	op := r.submit("a.yaml", change.MRFirst)
+	r.approve(op, 1)
+	r.until(op, change.CreateChecking)
+	mr, err := r.host.MergeRequest(t.Context(), forge.Ref{Project: "app", IID: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := r.git("rev-parse", "HEAD")
+	r.commit("main", "a.yaml", "limit: 1\n")
+	if err := r.host.SetStatus(t.Context(), forge.Status{Project: "app", SHA: mr.HeadSHA, Context: "ci", State: "success"}); err != nil {
+		t.Fatal(err)
+	}
+	row := r.until(op, change.HandleRebaseConflict)
+	if f := row.Failure; f.Kind != saga.Deterministic || !strings.Contains(f.Error, "a.yaml") {
+		t.Errorf("%+v", f)
+	}
+	// Still in conflict: the retry says so again, visibly.
+	version := row.Version
+	if _, err := r.svc.Operate(t.Context(), row, saga.Retry, "is it gone?", "ops"); err != nil {
+		t.Fatal(err)
+	}
+	r.untilVersion(op, version+2)
+	row = r.until(op, change.HandleRebaseConflict)
+	// The target was put back: the retry goes on and merges.
+	r.git("push", "-q", "--force", "origin", before+":main")
+	if _, err := r.svc.Operate(t.Context(), row, saga.Retry, "main is put back", "ops"); err != nil {
+		t.Fatal(err)
+	}
+	r.until(op, change.HandleMerged)
+	if n := r.merges(); n != 1 {
+		t.Errorf("%d merges", n)
+	}
+}
+
+// Whatever an operator may do leads into a state that this version works on.
+func TestNoActionLeadsWhereNobodyWorks(t *testing.T) {
+	t.Parallel()
+	steps := (&change.Steps{}).Commands()
+	for _, spec := range change.Table.States {
+		for _, e := range spec.On {
+			if !saga.IsOperator(e.Event) {
+				continue
+			}
+			for _, to := range e.To {
+				target, ok := change.Table.Spec(to.State)
+				if !ok || target.Kind != saga.Running && target.Kind != saga.Waiting || target.Command == saga.DeadlineOnly {
+					continue
+				}
+				if _, built := steps[target.Command]; !built {
+					t.Errorf("%s of %s leads to %s, and nobody performs %s", e.Event, spec.State, to.State, target.Command)
+				}
+			}
+		}
+	}
+}

@@ -262,3 +262,15 @@ func asRefusal(err error) string {
 	}
 	return ""
 }
+
+// untilVersion waits until an operation has moved that far.
+func (r *rig) untilVersion(op string, version int64) {
+	r.t.Helper()
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		if row, err := r.db.Saga(r.t.Context(), op); err == nil && row.Version >= version {
+			return
+		}
+	}
+	row, _ := r.db.Saga(r.t.Context(), op)
+	r.t.Fatalf("stuck at version %d in %s: %+v", row.Version, row.State, row.Command)
+}

@@ -30,9 +30,9 @@ type StepStore interface {
 	HighestLive(ctx context.Context, project, base string, since time.Time) (int64, error)
 }
 
-// Commands are the flow's steps by command. RebaseMergeRequest and AwaitPeople
-// come with the change flow's hard days; until then no step leads to their
-// states.
+// Commands are the flow's steps by command. AwaitPeople comes with the change
+// flow's hard days; until then no step leads to its state, and RebaseMergeRequest
+// only looks.
 func (s *Steps) Commands() map[saga.Command]engine.Step {
 	return map[saga.Command]engine.Step{
 		CmdRequestApproval: {Perform: s.requestApproval, Look: s.awaitApproval},
@@ -41,6 +41,7 @@ func (s *Steps) Commands() map[saga.Command]engine.Step {
 		CmdAwaitChecks:     {Perform: s.awaitChecks, Look: s.awaitChecks},
 		CmdApprove:         {Perform: s.approve, Look: s.lookApprove},
 		CmdMerge:           {Perform: s.merge, Look: s.lookMerge},
+		CmdRebase:          {Perform: s.rebase, Look: s.rebase},
 		CmdClose:           {Perform: s.closeAll, Look: s.lookClose},
 		CmdReconcile:       {Perform: s.reconcile, Look: s.lookLive},
 	}

@@ -118,7 +118,7 @@ var createStates = []saga.Spec{
 		State: CreatePipelineFailed, Code: 10004, Kind: saga.Failed, Status: StatusCreateFailed, Phase: "create",
 		On:      open(saga.On(saga.Retry, CreateChecking), saga.On(saga.Adopt, CreateChecking)),
 		Explain: saga.Sentence{Summary: "The checks of {headSha} failed: {error}"},
-		Hint:    "needs the maintainers: fix and adopt a new head, or run the checks again and retry",
+		Hint:    "run the checks again for the same head, then retry; or close and submit again",
 	},
 	{
 		State: CreateChecking, Code: 10005, Kind: saga.Running, Status: StatusCreating, Phase: "create",
@@ -194,7 +194,7 @@ var handleStates = []saga.Spec{
 		State: HandleRebaseConflict, Code: 10105, Kind: saga.Failed, Status: StatusHandleFailed, Phase: "handle",
 		On:      open(saga.On(saga.Retry, HandleRebasing), saga.On(saga.Adopt, CreateChecking)),
 		Explain: saga.Sentence{Summary: "The branch conflicts with its target: {error}"},
-		Hint:    "needs the maintainers: resolve the conflict on the branch, push, then adopt the new head",
+		Hint:    "close and submit again on the current base; or take what conflicts off the target, then retry",
 	},
 	{
 		State: HandleApproveFailed, Code: 10106, Kind: saga.Failed, Status: StatusHandleFailed, Phase: "handle",
@@ -231,13 +231,13 @@ var handleStates = []saga.Spec{
 		State: HandlePipelineFailed, Code: 10109, Kind: saga.Failed, Status: StatusHandleFailed, Phase: "handle",
 		On:      open(saga.On(saga.Retry, HandleChecking), saga.On(saga.Adopt, CreateChecking)),
 		Explain: saga.Sentence{Summary: "The checks of {headSha} failed: {error}"},
-		Hint:    "needs the maintainers: fix and adopt a new head, or run the checks again and retry",
+		Hint:    "run the checks again for the same head, then retry; or close and submit again",
 	},
 	{
 		State: HandleHeadMoved, Code: 10110, Kind: saga.Failed, Status: StatusHandleFailed, Phase: "handle",
 		On:      open(saga.On(saga.Retry, saga.FailedStep), saga.On(saga.Adopt, CreateChecking)),
 		Explain: saga.Sentence{Summary: "Somebody else pushed to the branch: {error}"},
-		Hint:    "adopt the new head, or put the old one back and retry",
+		Hint:    "put the old head back, then retry; or close and submit again",
 	},
 	{
 		State: HandleBlocked, Code: 10111, Kind: saga.Waiting, Status: StatusMerging, Phase: "handle",

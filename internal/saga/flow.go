@@ -252,10 +252,11 @@ func Only(g Guard, e Edge) Edge {
 
 func (e Edge) open(row Row) bool { return e.If.Holds == nil || e.If.Holds(row) }
 
-// IsOperator says whether an event is a person's, offered as an action.
+// IsOperator says whether an event is a person's, offered as an action. Adopt is
+// not offered before there is a way to send it.
 func IsOperator(n Name) bool {
 	switch n {
-	case Retry, Resume, Close, Adopt:
+	case Retry, Resume, Close:
 		return true
 	}
 	return false
