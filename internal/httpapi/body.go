@@ -18,6 +18,7 @@ import (
 // The limits that protect the check itself.
 const (
 	depthLimit = 64       // of nesting
+	keyLimit   = 1 << 10  // bytes of a field's name
 	drainLimit = 32 << 20 // bytes read and dropped so that a client hears the refusal
 )
 
@@ -96,7 +97,9 @@ func contentType(header string) *Error {
 }
 
 // checkJSON walks through a body token by token. It looks at the bytes as they
-// came, because encoding/json replaces broken UTF-8 silently.
+// came, because encoding/json replaces broken UTF-8 silently. It works before
+// anybody is known, so its work must be linear in the body: the place of a value
+// is put together for a refusal alone.
 func checkJSON(body []byte) *Error {
 	var whole json.RawMessage
 	if err := json.Unmarshal(body, &whole); err != nil {
@@ -124,9 +127,13 @@ func checkJSON(body []byte) *Error {
 			at.valueDone()
 		case at.wantsKey():
 			if bad != "" {
-				return invalid(at.last().path, "the name of a field "+bad)
+				return invalid(at[:len(at)-1].path(), "the name of a field "+bad)
 			}
-			if !at.last().name(text) {
+			again := !at.last().name(text)
+			if len(text) > keyLimit {
+				return invalid(at.path(), fmt.Sprintf("has a name of more than %d bytes", keyLimit))
+			}
+			if again {
 				return invalid(at.path(), "stands twice")
 			}
 		case bad != "":
@@ -135,7 +142,7 @@ func checkJSON(body []byte) *Error {
 			if len(at) == depthLimit {
 				return invalid(at.path(), "is nested too deeply")
 			}
-			at = append(at, &level{path: at.path(), object: token == json.Delim('{')})
+			at = append(at, level{object: token == json.Delim('{')})
 		default:
 			at.valueDone()
 		}
@@ -152,7 +159,6 @@ func badString(decoded string, raw []byte) string {
 
 // level is an object or an array that a walk stands in.
 type level struct {
-	path   string
 	object bool
 	seen   map[string]bool
 	key    string // an object's: whose value comes next
@@ -170,25 +176,36 @@ func (l *level) name(key string) bool {
 	return !again
 }
 
-type levels []*level
+// levels are those around the next value, the outermost first.
+type levels []level
 
-func (at levels) last() *level { return at[len(at)-1] }
+func (at levels) last() *level { return &at[len(at)-1] }
 
 func (at levels) wantsKey() bool { return len(at) > 0 && at.last().object && !at.last().keyed }
 
 // path names the value that comes next, as files[0].path.
 func (at levels) path() string {
-	if len(at) == 0 {
-		return ""
+	var out strings.Builder
+	for _, l := range at {
+		switch {
+		case !l.object:
+			out.WriteString("[" + strconv.Itoa(l.index) + "]")
+		case out.Len() == 0:
+			out.WriteString(shownKey(l.key))
+		default:
+			out.WriteString("." + shownKey(l.key))
+		}
 	}
-	l := at.last()
-	switch {
-	case !l.object:
-		return l.path + "[" + strconv.Itoa(l.index) + "]"
-	case l.path == "":
-		return l.key
+	return out.String()
+}
+
+// shownKey cuts a name that is too long to show.
+func shownKey(key string) string {
+	const limit = 100
+	if len(key) <= limit {
+		return key
 	}
-	return l.path + "." + l.key
+	return strings.ToValidUTF8(key[:limit], "") + "…"
 }
 
 func (at levels) valueDone() {
