@@ -124,6 +124,65 @@ func TestSomebodyElsesBranch(t *testing.T) {
 	}
 }
 
+// A branch that only claims to be the operation's, by the marker that anybody
+// may write, is not adopted, and nobody's approval is put on it.
+func TestAForgedBranch(t *testing.T) {
+	t.Parallel()
+	for name, forgeIt := range map[string]func(r *rig, op, marker string){
+		"other files": func(r *rig, op, marker string) {
+			r.write("evil.yaml", "x: 1\n")
+			r.git("commit", "-q", "-m", "change\n\n"+marker)
+		},
+		"its files and one more": func(r *rig, op, marker string) {
+			r.write("a.yaml", "limit: 200\n")
+			r.write("evil.yaml", "x: 1\n")
+			r.git("commit", "-q", "-m", "change\n\n"+marker)
+		},
+		"its files on a commit that main does not have": func(r *rig, op, marker string) {
+			r.write("evil.yaml", "x: 1\n")
+			r.git("commit", "-q", "-m", "before")
+			r.write("a.yaml", "limit: 200\n")
+			r.git("commit", "-q", "-m", "change\n\n"+marker)
+		},
+		"its files in a history of their own": func(r *rig, op, marker string) {
+			r.git("checkout", "-q", "--orphan", "own")
+			r.git("commit", "-q", "-m", "root")
+			r.write("a.yaml", "limit: 200\n")
+			r.git("commit", "-q", "-m", "change\n\n"+marker)
+		},
+	} {
+		for _, order := range []saga.Order{change.ApprovalFirst, change.MRFirst} {
+			t.Run(name+", "+string(order), func(t *testing.T) {
+				t.Parallel()
+				r := newRig(t, forge.Repository{})
+				release := r.forge.hold() // the branch is there before the step looks
+				op := r.submit("a.yaml", order)
+				r.git("checkout", "-q", "-b", "forged")
+				forgeIt(r, op, "Mergeflow-Operation: "+op)
+				r.git("push", "-q", "origin", "HEAD:mergeflow/"+op)
+				release()
+				r.approve(op, 1)
+				row := r.until(op, change.CreateFailed)
+				if f := row.Failure; f.Kind != saga.NeedsHuman || !strings.Contains(f.Error, "marker") {
+					t.Errorf("%+v", f)
+				}
+				if r.merges() != 0 {
+					t.Error("it was merged")
+				}
+				// Without it the change goes its way.
+				r.git("push", "-q", "origin", ":mergeflow/"+op)
+				if _, err := r.svc.Operate(t.Context(), row, saga.Retry, "the branch is gone", "ops"); err != nil {
+					t.Fatal(err)
+				}
+				r.until(op, change.HandleMerged)
+				if r.merges() != 1 {
+					t.Errorf("%d merges", r.merges())
+				}
+			})
+		}
+	}
+}
+
 // Hands on the forge: a push, a close, a merge, each while the flow waits for checks.
 func TestForeignHandsOnTheForge(t *testing.T) {
 	t.Parallel()
@@ -207,6 +266,52 @@ func TestAMergeWhoseAnswerIsLost(t *testing.T) {
 }
 
 // A close takes the merge request, the branch and the approver's request with it.
+// A close deletes its own commit's branch, and nobody's work.
+func TestACloseLeavesWhatOthersPushed(t *testing.T) {
+	t.Parallel()
+	for name, push := range map[string]func(r *rig, op string){
+		"onto its branch": func(r *rig, op string) {
+			r.until(op, change.CreateChecking)
+			r.git("fetch", "-q", "origin")
+			r.git("checkout", "-q", "-b", "theirs", "origin/mergeflow/"+op)
+			r.write("theirs.yaml", "x: 1\n")
+			r.git("commit", "-q", "--amend", "--no-edit") // the marker stays
+		},
+		"a branch of its name": func(r *rig, op string) {
+			r.until(op, change.ApprovalSent)
+			r.git("checkout", "-q", "-b", "theirs")
+			r.write("theirs.yaml", "x: 1\n")
+			r.git("commit", "-q", "-m", "theirs\n\nMergeflow-Operation: "+op)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, forge.Repository{RequiredChecks: []string{"ci"}})
+			order := change.MRFirst
+			if name == "a branch of its name" {
+				order = change.ApprovalFirst
+			}
+			op := r.submit("a.yaml", order)
+			push(r, op)
+			r.git("push", "-q", "-f", "origin", "theirs:mergeflow/"+op)
+			row, err := r.db.Saga(t.Context(), op)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := r.svc.Operate(t.Context(), row, saga.Close, "not needed", "sue"); err != nil {
+				t.Fatal(err)
+			}
+			r.until(op, change.CloseSucceeded)
+			if got, want := r.git("ls-remote", "origin", "refs/heads/mergeflow/"+op), r.git("rev-parse", "theirs"); !strings.HasPrefix(got, want) {
+				t.Errorf("their branch is %q, not at %s", got, want)
+			}
+			if !strings.Contains(r.history(op), "stays") {
+				t.Errorf("the history does not say that it stays:\n%s", r.history(op))
+			}
+		})
+	}
+}
+
 func TestACloseTakesAllWithIt(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, forge.Repository{})

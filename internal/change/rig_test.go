@@ -3,6 +3,7 @@ package change_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -44,6 +45,29 @@ type faulty struct {
 	*localgit.Host
 	mu    sync.Mutex
 	merge func(ctx context.Context, in forge.MergeInput) (string, error)
+	gate  chan struct{} // while it is open, looks at an operation's branch wait
+}
+
+func (f *faulty) Branch(ctx context.Context, project, name string) (forge.Branch, error) {
+	f.mu.Lock()
+	gate := f.gate
+	f.mu.Unlock()
+	if gate != nil && strings.HasPrefix(name, "mergeflow/") {
+		select {
+		case <-gate:
+		case <-ctx.Done():
+			return forge.Branch{}, &forge.Error{Op: "look at branch", Kind: forge.KindTransient, Detail: ctx.Err().Error()}
+		}
+	}
+	return f.Host.Branch(ctx, project, name)
+}
+
+// hold keeps steps from looking at their branch until the answer is called.
+func (f *faulty) hold() (release func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.gate = make(chan struct{})
+	return sync.OnceFunc(func() { close(f.gate) })
 }
 
 func (f *faulty) Merge(ctx context.Context, in forge.MergeInput) (string, error) {
@@ -183,13 +207,19 @@ func (r *rig) commit(branch, file, content string) string {
 	if branch != "main" {
 		r.git("checkout", "-q", "-B", branch)
 	}
+	r.write(file, content)
+	r.git("commit", "-q", "-m", "change "+file)
+	r.git("push", "-q", "origin", branch)
+	return r.git("rev-parse", "HEAD")
+}
+
+// write puts one file into the next commit.
+func (r *rig) write(file, content string) {
+	r.t.Helper()
 	if err := os.WriteFile(filepath.Join(r.work, file), []byte(content), 0o600); err != nil {
 		r.t.Fatal(err)
 	}
 	r.git("add", ".")
-	r.git("commit", "-q", "-m", "change "+file)
-	r.git("push", "-q", "origin", branch)
-	return r.git("rev-parse", "HEAD")
 }
 
 func (r *rig) submission(file string) change.Submission {
@@ -232,6 +262,20 @@ func (r *rig) until(op string, states ...saga.State) saga.Row {
 
 func (r *rig) approve(op string, round int) {
 	r.approver.answer(change.ApprovalID(op, round), approval.Approved)
+}
+
+// history is an operation's history as text, a line each.
+func (r *rig) history(op string) string {
+	r.t.Helper()
+	es, err := r.db.History(r.t.Context(), op, store.Mark{}, 200)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	var out strings.Builder
+	for _, e := range es {
+		fmt.Fprintf(&out, "%s %s>%s %s: %s\n", e.Event, e.From, e.To, e.Actor, e.Detail)
+	}
+	return out.String()
 }
 
 func (r *rig) states(op string) []saga.State {

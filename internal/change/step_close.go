@@ -7,13 +7,14 @@ import (
 	"github.com/mergeflow/mergeflow/internal/engine"
 	"github.com/mergeflow/mergeflow/internal/forge"
 	"github.com/mergeflow/mergeflow/internal/saga"
+	"github.com/mergeflow/mergeflow/internal/store"
 )
 
 // closeAll closes what the operation left outside: the merge request, the
 // branch, the approver's request. What is gone already is done already; what is
-// merged is not closed.
+// merged is not closed; what somebody else has pushed to stays.
 func (s *Steps) closeAll(ctx context.Context, run engine.Run) saga.Outcome {
-	o, bad := s.open(run)
+	o, inputs, bad := s.openCreate(ctx, run)
 	if bad != nil {
 		return *bad
 	}
@@ -45,22 +46,44 @@ func (s *Steps) closeAll(ctx context.Context, run engine.Run) saga.Outcome {
 			}
 		}
 	}
-	b, err := o.forge.Branch(ctx, o.row.About.Project, branch)
-	switch {
-	case err == nil && isOwn(b.Message, o.row.ID):
-		if err := o.forge.DeleteBranch(ctx, o.row.About.Project, branch, b.SHA); err != nil && forge.KindOf(err) != forge.KindHeadMoved {
-			return writeFailed(err, "delete the branch on the forge, then retry")
-		}
-	case err != nil && forge.KindOf(err) != forge.KindNotFound:
-		return readFailed(err)
+	stays, out := o.removeBranch(ctx, inputs)
+	if out != nil {
+		return *out
 	}
 	if err := s.Approver.Withdraw(ctx, ApprovalID(o.row.ID, o.d.round())); err != nil {
 		return approverFailed(err)
 	}
 	if found == 0 {
-		return saga.Done("nothing was open on the forge", nil)
+		return saga.Done("no merge request was open"+stays, nil)
 	}
-	return saga.Done(fmt.Sprintf("merge request %d and its branch are closed", found), map[string]any{"mrIid": found})
+	return saga.Done(fmt.Sprintf("merge request %d is closed%s", found, stays), map[string]any{"mrIid": found})
+}
+
+// removeBranch deletes the operation's branch while it holds nothing but the
+// operation's own commit; where it holds more it stays, and the history says so.
+func (o opened) removeBranch(ctx context.Context, inputs []store.Input) (stays string, out *saga.Outcome) {
+	head, foreign := o.d.HeadSHA, ""
+	if head == "" { // a step that was cut off may have made one without our knowing
+		var err error
+		if head, foreign, err = o.lookBranch(ctx, inputs); err != nil {
+			return "", outcome(readFailed(err))
+		}
+	}
+	if head != "" {
+		err := o.forge.DeleteBranch(ctx, o.row.About.Project, o.branch(), head)
+		switch {
+		case err == nil:
+			return ", its branch is gone", nil
+		case forge.KindOf(err) == forge.KindHeadMoved:
+			foreign = "holds what somebody else has pushed"
+		case forge.KindOf(err) != forge.KindNotFound:
+			return "", outcome(writeFailed(err, "delete the branch on the forge, then retry"))
+		}
+	}
+	if foreign == "" {
+		return "", nil
+	}
+	return "; branch " + o.branch() + " stays: it " + foreign, nil
 }
 
 func (s *Steps) lookClose(ctx context.Context, run engine.Run) saga.Outcome {

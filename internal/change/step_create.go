@@ -15,16 +15,16 @@ import (
 // sub-step looks first and adopts what carries the operation's marker, never
 // what is somebody else's.
 func (s *Steps) create(ctx context.Context, run engine.Run) saga.Outcome {
-	o, bad := s.open(run)
+	o, inputs, bad := s.openCreate(ctx, run)
 	if bad != nil {
 		return *bad
 	}
-	head, out := s.ownBranch(ctx, o)
+	head, out := s.ownBranch(ctx, o, inputs)
 	if out != nil {
 		return *out
 	}
 	if head == "" {
-		if head, out = s.makeBranch(ctx, o); out != nil {
+		if head, out = s.makeBranch(ctx, o, inputs); out != nil {
 			return *out
 		}
 	}
@@ -33,11 +33,11 @@ func (s *Steps) create(ctx context.Context, run engine.Run) saga.Outcome {
 
 // lookCreate is create without its writes.
 func (s *Steps) lookCreate(ctx context.Context, run engine.Run) saga.Outcome {
-	o, bad := s.open(run)
+	o, inputs, bad := s.openCreate(ctx, run)
 	if bad != nil {
 		return *bad
 	}
-	head, out := s.ownBranch(ctx, o)
+	head, out := s.ownBranch(ctx, o, inputs)
 	if out != nil {
 		return *out
 	}
@@ -47,33 +47,74 @@ func (s *Steps) lookCreate(ctx context.Context, run engine.Run) saga.Outcome {
 	return s.mergeRequest(ctx, o, head, false)
 }
 
+func (s *Steps) openCreate(ctx context.Context, run engine.Run) (opened, []store.Input, *saga.Outcome) {
+	o, bad := s.open(run)
+	if bad != nil {
+		return o, nil, bad
+	}
+	inputs, err := s.Store.Inputs(ctx, run.Row.ID)
+	if err != nil {
+		return o, nil, outcome(saga.FailWith(saga.Transient, "reading the inputs: "+err.Error(), ""))
+	}
+	return o, inputs, nil
+}
+
 // ownBranch finds the branch that an earlier attempt made; empty when there is none.
-func (s *Steps) ownBranch(ctx context.Context, o opened) (head string, out *saga.Outcome) {
-	name := o.branch()
-	b, err := o.forge.Branch(ctx, o.row.About.Project, name)
+func (s *Steps) ownBranch(ctx context.Context, o opened, inputs []store.Input) (head string, out *saga.Outcome) {
+	head, foreign, err := o.lookBranch(ctx, inputs)
 	switch {
-	case err != nil && forge.KindOf(err) == forge.KindNotFound:
-		return "", nil
 	case err != nil:
 		return "", outcome(readFailed(err))
-	case !isOwn(b.Message, o.row.ID):
-		return "", outcome(saga.FailWith(saga.NeedsHuman, "branch "+name+" exists and is not this operation's",
-			"delete or rename the branch on the forge, then retry"))
+	case foreign != "":
+		return "", outcome(saga.FailWith(saga.NeedsHuman, "branch "+o.branch()+" exists and "+foreign, "delete or rename the branch on the forge, then retry"))
 	}
-	return b.SHA, nil
+	return head, nil
+}
+
+// lookBranch looks at the operation's branch: its head where it is the
+// operation's own, nothing where there is none, else why it is somebody else's.
+// The marker only claims whose it is: anybody who may push can write one. Its
+// own is the change itself, one commit with exactly its files on a commit of
+// the base branch.
+func (o opened) lookBranch(ctx context.Context, inputs []store.Input) (head, foreign string, err error) {
+	name, project := o.branch(), o.row.About.Project
+	b, err := o.forge.Branch(ctx, project, name)
+	switch {
+	case forge.KindOf(err) == forge.KindNotFound:
+		return "", "", nil
+	case err != nil:
+		return "", "", err
+	case !isOwn(b.Message, o.row.ID):
+		return "", "is not this operation's", nil
+	}
+	parent, same, err := o.forge.IsChange(ctx, newChange(o.row, o.d, name, "", inputs), b.SHA)
+	switch {
+	case err != nil:
+		return "", "", err
+	case !same:
+		return "", "carries this operation's marker, but is not one commit with its files", nil
+	}
+	base, err := o.forge.Branch(ctx, project, o.d.Base)
+	fork := ""
+	if err == nil {
+		fork, err = o.forge.MergeBase(ctx, project, base.SHA, parent)
+	}
+	switch k := forge.KindOf(err); {
+	case err != nil && k != forge.KindNotFound && k != forge.KindConflict:
+		return "", "", err
+	case fork != parent: // or there is no base, or no history in common
+		return "", "carries this operation's marker, but stands on a commit that " + o.d.Base + " does not have", nil
+	}
+	return b.SHA, "", nil
 }
 
 func outcome(o saga.Outcome) *saga.Outcome { return &o }
 
-func (s *Steps) makeBranch(ctx context.Context, o opened) (head string, out *saga.Outcome) {
+func (s *Steps) makeBranch(ctx context.Context, o opened, inputs []store.Input) (head string, out *saga.Outcome) {
 	project := o.row.About.Project
 	base, err := o.forge.Branch(ctx, project, o.d.Base)
 	if err != nil {
 		return "", outcome(readFailed(err))
-	}
-	inputs, err := s.Store.Inputs(ctx, o.row.ID)
-	if err != nil {
-		return "", outcome(saga.FailWith(saga.Transient, "reading the inputs: "+err.Error(), ""))
 	}
 	if out := s.baseMoved(ctx, o, base.SHA, inputs); out != nil {
 		return "", out
@@ -86,7 +127,7 @@ func (s *Steps) makeBranch(ctx context.Context, o opened) (head string, out *sag
 		return "", outcome(saga.Moved(EvNoChange, o.d.Base+" already says so", nil))
 	case forge.KindOf(err) == forge.KindExists, forge.KindOf(err) == forge.KindUnclear:
 		// Another attempt of ours, or somebody else: a look tells.
-		if head, out := s.ownBranch(ctx, o); out != nil || head != "" {
+		if head, out := s.ownBranch(ctx, o, inputs); out != nil || head != "" {
 			return head, out
 		}
 		return "", outcome(saga.Unclear(saga.Clean(err.Error(), 1000)))

@@ -72,6 +72,10 @@ type Changer interface {
 	// KindExists when the branch is there (read Branch: it may be one's own);
 	// KindNothingToMerge when the files are what the base has already.
 	CreateCommit(ctx context.Context, in NewChange) (sha string, err error)
+	// IsChange says whether head is one commit that changes its only parent as in
+	// asks, and nothing else: the files of in, whatever its message claims.
+	// in.Base is not asked; the caller judges the parent, which comes back.
+	IsChange(ctx context.Context, in NewChange, head string) (parent string, ok bool, err error)
 	// Diff is a unified diff of what CreateCommit would change; nothing is
 	// written. At most limit bytes, cut at a line.
 	Diff(ctx context.Context, in NewChange, limit int) (string, error)

@@ -14,6 +14,7 @@ var changerCases = []testCase{
 	{"CreateCommit finds the branch", createFindsBranch},
 	{"CreateCommit of nothing", createNothing},
 	{"CreateCommit refuses paths", createRefusesPaths},
+	{"IsChange knows its own", isChange},
 	{"Diff", diff},
 	{"Digest", digest},
 	{"MergeBase", mergeBase},
@@ -65,6 +66,52 @@ func createSameCommit(b *bench) {
 	in.Branch, in.When = "three", when.AddDate(0, 0, 1)
 	if three, err := b.Forge.CreateCommit(b.ctx, in); err != nil || three == one {
 		b.Errorf("another date made %s, %v", three, err)
+	}
+}
+
+func isChange(b *bench) {
+	project, base := b.project(forge.Repository{})
+	in := change(project, base, "own")
+	own, err := b.Forge.CreateCommit(b.ctx, in)
+	b.must(err)
+	more := in
+	more.Branch, more.Files = "more", append(slices.Clone(in.Files), forge.FileChange{Path: "evil.yaml", Content: "x: 1\n"})
+	withMore, err := b.Forge.CreateCommit(b.ctx, more)
+	b.must(err)
+	other := in
+	other.Branch, other.Files = "other", slices.Clone(in.Files)
+	other.Files[0].Content += "# and more\n"
+	changed, err := b.Forge.CreateCommit(b.ctx, other)
+	b.must(err)
+	second := other
+	second.Branch, second.Base = "second", own
+	onTop, err := b.Forge.CreateCommit(b.ctx, second)
+	b.must(err)
+	merged := b.write(project, "merged", base, text("elsewhere", "1"))
+	for _, c := range []struct {
+		name, head, parent string
+		same               bool
+	}{
+		{"the change itself", own, base, true},
+		{"a file more", withMore, base, false},
+		{"another content", changed, base, false},
+		{"on top of the change", onTop, own, false},
+		{"another change", merged, base, false},
+	} {
+		parent, same, err := b.Forge.IsChange(b.ctx, in, c.head)
+		if err != nil || same != c.same || parent != c.parent {
+			b.Errorf("%s: %v on %.10s, %v", c.name, same, parent, err)
+		}
+	}
+	// Whatever base and message it asks for: the files are what counts.
+	again := in
+	again.Base, again.Message = "", "another message"
+	if _, same, err := b.Forge.IsChange(b.ctx, again, own); err != nil || !same {
+		b.Errorf("%v %v", same, err)
+	}
+	_, _, err = b.Forge.IsChange(b.ctx, in, missing)
+	if err == nil {
+		b.Error("a commit that is not there was compared")
 	}
 }
 

@@ -125,6 +125,35 @@ func (h *Host) CreateCommit(ctx context.Context, in forge.NewChange) (string, er
 	return sha, nil
 }
 
+// IsChange makes the change's tree on head's parent and compares the two.
+func (h *Host) IsChange(ctx context.Context, in forge.NewChange, head string) (parent string, ok bool, err error) {
+	const op = "compare with a change"
+	repo, err := h.openCommits(ctx, op, in.Project, head)
+	if err != nil {
+		return "", false, err
+	}
+	c, err := repo.Commit(ctx, head)
+	if err != nil {
+		return "", false, fromGit(op, err)
+	}
+	if len(c.Parents) != 1 {
+		return "", false, nil
+	}
+	in.Base = c.Parents[0]
+	edited, err := h.edit(ctx, op, in)
+	switch {
+	case forge.KindOf(err) == forge.KindInvalid:
+		return in.Base, false, nil // the files don't even fit on that parent
+	case err != nil:
+		return in.Base, false, err
+	}
+	tree, err := repo.TreeOf(ctx, head)
+	if err != nil {
+		return in.Base, false, fromGit(op, err)
+	}
+	return in.Base, edited.Tree == tree, nil
+}
+
 // edit checks a change and computes its tree.
 func (h *Host) edit(ctx context.Context, op string, in forge.NewChange) (git.Edited, error) {
 	switch {
