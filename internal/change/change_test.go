@@ -266,6 +266,49 @@ func TestAMergeWhoseAnswerIsLost(t *testing.T) {
 }
 
 // A close takes the merge request, the branch and the approver's request with it.
+// Whatever an operation waits for, a close ends it: a look that settles nothing
+// holds nothing up, not even where nobody can look.
+func TestACloseEndsEveryWait(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		order saga.Order
+		in    saga.State
+		ready func(r *rig)
+	}{
+		"checks":                       {change.MRFirst, change.CreateChecking, func(*rig) {}},
+		"checks, the forge is down":    {change.MRFirst, change.CreateChecking, func(r *rig) { r.forge.fail(errors.New("down")) }},
+		"checks before the merge":      {change.MRFirst, change.HandleChecking, func(*rig) {}},
+		"approval":                     {change.ApprovalFirst, change.ApprovalSent, func(*rig) {}},
+		"approval, looking takes long": {change.ApprovalFirst, change.ApprovalSent, func(r *rig) { r.approver.hang() }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, forge.Repository{RequiredChecks: []string{"ci"}})
+			op := r.submit("a.yaml", c.order)
+			if c.in == change.HandleChecking {
+				row := r.until(op, change.CreateChecking)
+				r.status(row, "success")
+				r.until(op, change.ApprovalSent)
+				r.status(row, "pending") // it runs again
+				r.approve(op, 1)
+			}
+			row := r.until(op, c.in)
+			c.ready(r)
+			if _, err := r.svc.Operate(t.Context(), row, saga.Close, "not needed", "sue"); err != nil {
+				t.Fatal(err)
+			}
+			r.until(op, change.CloseStarted, change.CloseSucceeded, change.CloseFailed)
+			r.forge.fail(nil)
+			if row := r.until(op, change.CloseSucceeded, change.CloseFailed); row.State == change.CloseFailed {
+				if _, err := r.svc.Operate(t.Context(), row, saga.Retry, "it is back", "sue"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r.until(op, change.CloseSucceeded)
+		})
+	}
+}
+
 // A close deletes its own commit's branch, and nobody's work.
 func TestACloseLeavesWhatOthersPushed(t *testing.T) {
 	t.Parallel()

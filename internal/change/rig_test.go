@@ -2,6 +2,7 @@ package change_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -45,6 +46,7 @@ type faulty struct {
 	*localgit.Host
 	mu    sync.Mutex
 	merge func(ctx context.Context, in forge.MergeInput) (string, error)
+	down  error
 	gate  chan struct{} // while it is open, looks at an operation's branch wait
 }
 
@@ -60,6 +62,23 @@ func (f *faulty) Branch(ctx context.Context, project, name string) (forge.Branch
 		}
 	}
 	return f.Host.Branch(ctx, project, name)
+}
+
+// MergeRequest fails while the forge is down.
+func (f *faulty) MergeRequest(ctx context.Context, ref forge.Ref) (forge.MergeRequest, error) {
+	f.mu.Lock()
+	err := f.down
+	f.mu.Unlock()
+	if err != nil {
+		return forge.MergeRequest{}, &forge.Error{Op: "look", Kind: forge.KindTransient, Detail: err.Error()}
+	}
+	return f.Host.MergeRequest(ctx, ref)
+}
+
+func (f *faulty) fail(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.down = err
 }
 
 // hold keeps steps from looking at their branch until the answer is called.
@@ -93,6 +112,7 @@ type approver struct {
 	answers   map[string]approval.Answer
 	withdrawn []string
 	down      error
+	hanging   chan struct{} // where it is set, questions end with their asker; each leaves a signal
 }
 
 func (a *approver) Send(_ context.Context, r approval.Request) error {
@@ -104,7 +124,18 @@ func (a *approver) Send(_ context.Context, r approval.Request) error {
 	return a.down
 }
 
-func (a *approver) Look(_ context.Context, id string) (approval.Answer, bool, error) {
+func (a *approver) Look(ctx context.Context, id string) (approval.Answer, bool, error) {
+	a.mu.Lock()
+	hanging := a.hanging
+	a.mu.Unlock()
+	if hanging != nil {
+		select {
+		case hanging <- struct{}{}:
+		default:
+		}
+		<-ctx.Done()
+		return approval.Answer{}, false, ctx.Err()
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.answers[id], true, a.down
@@ -127,6 +158,14 @@ func (a *approver) set(err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.down = err
+}
+
+// hang makes every question take as long as its asker lets it, and waits for one.
+func (a *approver) hang() {
+	a.mu.Lock()
+	a.hanging = make(chan struct{}, 1)
+	a.mu.Unlock()
+	<-a.hanging
 }
 
 // environment is where a pipeline outside deploys.
@@ -291,6 +330,21 @@ func (r *rig) states(op string) []saga.State {
 		}
 	}
 	return out
+}
+
+// status reports the check "ci" of an operation's head.
+func (r *rig) status(row saga.Row, state string) {
+	r.t.Helper()
+	var d struct{ HeadSHA string }
+	if err := json.Unmarshal(row.Data, &d); err != nil {
+		r.t.Fatal(err)
+	}
+	if d.HeadSHA == "" {
+		r.t.Fatalf("%s has no head yet", row.State)
+	}
+	if err := r.host.SetStatus(r.t.Context(), forge.Status{Project: "app", SHA: d.HeadSHA, Context: "ci", State: state}); err != nil {
+		r.t.Fatal(err)
+	}
 }
 
 // merges counts the merges on main.

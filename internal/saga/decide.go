@@ -85,7 +85,9 @@ func Decide(f *Flow, row Row, ev Event, s Settings) (Decision, error) {
 
 	// One actor at a time: an operator's event that meets a worker waits for
 	// it; where a worker may have acted and is gone, for a look at what it did.
-	if !ev.Step && interrupts(ev.Name) && row.Command.begun(ev.At) {
+	// A waiting state's self-check has nothing to be looked at: its answer comes
+	// late, and the next state's command waits for its lease (enter).
+	if !ev.Step && interrupts(ev.Name) && spec.Kind == Running && row.Command.begun(ev.At) {
 		if row.Pending != nil {
 			return d, refuse(f, row, spec, ev, ErrAlreadyAdvanced)
 		}
