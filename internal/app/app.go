@@ -174,11 +174,15 @@ func (a *App) wire(ctx context.Context) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	pulls := &pull.Service{Store: a.store, Host: host, Forges: forges, Engine: a.engine}
+	service := a.changeService(host)
+	pulls := &pull.Service{Store: a.store, Host: host, Forges: forges, Engine: a.engine,
+		Carrier: func(ctx context.Context, p store.Pull) (string, error) {
+			return service.Carrier(ctx, p.Repo, p.IID, p.Description)
+		}}
 	api := httpapi.Options{
 		Store: a.store, Engine: a.engine, Flows: Flows(), Pulls: pulls, Host: host, Index: index,
 		Git:     host.GitHandler("/git/", anybody),
-		Changes: a.changeService(host), OnCallback: a.tele.Callback,
+		Changes: service, OnCallback: a.tele.Callback,
 		ApprovalSecrets: func() []string { return config.Values(a.o.Config.Current().Approval.CallbackSecret) },
 		DeploySecrets:   func() []string { return config.Values(a.o.Config.Current().Deploy.Secret) },
 		Metrics:         a.tele.Handler(), PublicURL: public, Version: a.o.Version, Log: log, Closing: a.closing,

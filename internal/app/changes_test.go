@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -347,6 +348,34 @@ func TestDeployCallbacks(t *testing.T) {
 }
 
 // Twenty say "live" at once, each with an id of its own: one flips it.
+// A change's merge request is merged and closed by its operation alone.
+func TestAChangesMergeRequestIsItsOwn(t *testing.T) {
+	onBoth(t, "", func(t *testing.T, w *world) {
+		op := w.submit("a", "limit: 1\n", "mr_first")
+		w.await(op, "APPROVAL_SENT")
+		var mr httpapi.Pull
+		for p, err := range w.api.Pulls(t.Context(), httpapi.PullQuery{}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			mr = p
+		}
+		_, merge := w.api.MergePull(t.Context(), mr.ID, "")
+		_, closed := w.api.ClosePull(t.Context(), mr.ID, "no")
+		for what, err := range map[string]error{"merge": merge, "close": closed} {
+			e, ok := errors.AsType[*httpapi.Error](err)
+			if !ok || e.Status != http.StatusConflict || e.Code != "merge-in-progress" || e.OperationID != op {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		if o := w.await(op, "APPROVAL_SENT"); len(w.states(op)) != 5 {
+			t.Errorf("it moved: %+v", o)
+		}
+		w.decide("1", op, "", "rejected", nil)
+		w.await(op, "APPROVAL_REJECTED")
+	})
+}
+
 func TestLiveFlipsOnce(t *testing.T) {
 	onBoth(t, "", func(t *testing.T, w *world) {
 		op := w.submit("a", "1", "")

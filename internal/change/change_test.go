@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/mergeflow/mergeflow/internal/approval"
 	"github.com/mergeflow/mergeflow/internal/change"
@@ -219,11 +218,7 @@ func TestForeignHandsOnTheForge(t *testing.T) {
 	t.Run("a merge", func(t *testing.T) {
 		t.Parallel()
 		r, op, _ := waiting(t)
-		mr, err := r.host.MergeRequest(t.Context(), ref)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := r.host.Merge(t.Context(), forge.MergeInput{Ref: ref, HeadSHA: mr.HeadSHA, OperationID: "theirs", Title: "theirs", When: time.Unix(1, 0)}); err != nil {
+		if err := r.mergeByHand(ref); err != nil {
 			t.Fatal(err)
 		}
 		row := r.until(op, change.HandleMerged)
@@ -231,6 +226,96 @@ func TestForeignHandsOnTheForge(t *testing.T) {
 			t.Errorf("%d merges, %s", r.merges(), row.Data)
 		}
 	})
+}
+
+// Other hands while people decide, and while the request can't even be sent.
+func TestForeignHandsBeforeTheApproval(t *testing.T) {
+	t.Parallel()
+	ref := forge.Ref{Project: "app", IID: 1}
+	for name, c := range map[string]struct {
+		act  func(r *rig) error
+		ends saga.State
+		says string
+	}{
+		"a close": {func(r *rig) error { return r.host.CloseMergeRequest(r.t.Context(), ref) }, change.ClosedOutside, "closed on the forge"},
+		"a merge": {func(r *rig) error { return r.mergeByHand(ref) }, change.HandleMerged, change.WithoutApproval},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, forge.Repository{})
+			op := r.submit("a.yaml", change.MRFirst)
+			r.until(op, change.ApprovalSent)
+			if err := c.act(r); err != nil {
+				t.Fatal(err)
+			}
+			r.until(op, c.ends)
+			if h := r.history(op); !strings.Contains(h, c.says) {
+				t.Errorf("the history does not say %q:\n%s", c.says, h)
+			}
+		})
+		t.Run(name+", the approver is down", func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, forge.Repository{})
+			r.approver.set(&approval.Error{Status: 503, Detail: "down", Transient: true})
+			op := r.submit("a.yaml", change.MRFirst)
+			row := r.until(op, change.ApprovalSendFailed)
+			if err := c.act(r); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := r.svc.Operate(t.Context(), row, saga.Retry, "", "ops"); err != nil {
+				t.Fatal(err)
+			}
+			r.until(op, c.ends)
+		})
+	}
+	t.Run("a push is seen, and settles nothing", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(t, forge.Repository{})
+		op := r.submit("a.yaml", change.MRFirst)
+		r.until(op, change.ApprovalSent)
+		r.git("fetch", "-q", "origin")
+		r.git("checkout", "-q", "-b", "theirs", "origin/mergeflow/"+op)
+		r.git("commit", "-q", "--allow-empty", "-m", "theirs")
+		r.git("push", "-q", "origin", "theirs:mergeflow/"+op)
+		r.untilRow(op, func(row saga.Row) bool {
+			return row.Command != nil && strings.Contains(row.Command.Evidence, "mergeflow's head")
+		})
+		r.approve(op, 1)
+		r.until(op, change.HandleHeadMoved)
+	})
+}
+
+// A merge request belongs to an operation from the moment it is opened, which
+// is before its number is recorded, to the operation's end.
+func TestWhoseMergeRequestItIs(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, forge.Repository{})
+	op := r.submit("a.yaml", change.MRFirst)
+	row := r.until(op, change.ApprovalSent)
+	for _, c := range []struct {
+		project string
+		iid     int64
+		text    string
+		want    string
+	}{
+		{"app", 1, "", op},
+		{"app", 99, "words\n\nMergeflow-Operation: " + op, op},
+		{"app", 99, "words", ""},
+		{"other", 1, "Mergeflow-Operation: " + op, ""},
+		{"app", 99, "Mergeflow-Operation: no operation", ""},
+		{"app", 99, "Mergeflow-Operation: 00000000-0000-7000-8000-000000000000", ""},
+	} {
+		if got, err := r.svc.Carrier(t.Context(), c.project, c.iid, c.text); err != nil || got != c.want {
+			t.Errorf("%+v: %q %v", c, got, err)
+		}
+	}
+	if _, err := r.svc.Operate(t.Context(), row, saga.Close, "not needed", "sue"); err != nil {
+		t.Fatal(err)
+	}
+	r.until(op, change.CloseSucceeded)
+	if got, err := r.svc.Carrier(t.Context(), "app", 1, ""); err != nil || got != "" {
+		t.Errorf("ended: %q %v", got, err)
+	}
 }
 
 // Both faults of the merge call.

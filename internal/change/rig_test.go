@@ -277,7 +277,24 @@ func (r *rig) submit(file string, order saga.Order) string {
 	return s.OperationID
 }
 
+// mergeByHand merges what a merge request holds, as a person on the forge would.
+func (r *rig) mergeByHand(ref forge.Ref) error {
+	mr, err := r.host.MergeRequest(r.t.Context(), ref)
+	if err != nil {
+		return err
+	}
+	_, err = r.host.Merge(r.t.Context(), forge.MergeInput{Ref: ref, HeadSHA: mr.HeadSHA, OperationID: "theirs", Title: "theirs", When: time.Unix(1, 0)})
+	return err
+}
+
+// until waits until an operation is in one of the states.
 func (r *rig) until(op string, states ...saga.State) saga.Row {
+	r.t.Helper()
+	return r.untilRow(op, func(row saga.Row) bool { return slices.Contains(states, row.State) }, states)
+}
+
+// untilRow waits until an operation's row is as it should be.
+func (r *rig) untilRow(op string, is func(saga.Row) bool, want ...any) saga.Row {
 	r.t.Helper()
 	signal, end := r.eng.Subscribe(op)
 	defer end()
@@ -287,14 +304,14 @@ func (r *rig) until(op string, states ...saga.State) saga.Row {
 		if err != nil {
 			r.t.Fatal(err)
 		}
-		if slices.Contains(states, row.State) {
+		if is(row) {
 			return row
 		}
 		select {
 		case <-signal:
 		case <-time.After(10 * time.Millisecond):
 		case <-limit:
-			r.t.Fatalf("%s, not %v: %+v %+v", row.State, states, row.Failure, row.Command)
+			r.t.Fatalf("%s, not as wanted %v: %+v %+v", row.State, want, row.Failure, row.Command)
 		}
 	}
 }
@@ -364,11 +381,5 @@ func asRefusal(err error) string {
 // untilVersion waits until an operation has moved that far.
 func (r *rig) untilVersion(op string, version int64) {
 	r.t.Helper()
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		if row, err := r.db.Saga(r.t.Context(), op); err == nil && row.Version >= version {
-			return
-		}
-	}
-	row, _ := r.db.Saga(r.t.Context(), op)
-	r.t.Fatalf("stuck at version %d in %s: %+v", row.Version, row.State, row.Command)
+	r.untilRow(op, func(row saga.Row) bool { return row.Version >= version }, "version", version)
 }

@@ -257,6 +257,32 @@ func (s *Service) examine(ctx context.Context, in *Submission, actor string) (Da
 	return d, nil
 }
 
+// Carrier answers the open operation that a merge request belongs to, empty
+// where there is none. It is known by the marker in its text from the moment it
+// is opened, which is before its number is recorded.
+func (s *Service) Carrier(ctx context.Context, project string, iid int64, text string) (string, error) {
+	id, err := s.Store.OperationOf(ctx, project, "", iid)
+	if errors.Is(err, store.ErrNotFound) {
+		if id = markerOf(text); id == "" {
+			return "", nil
+		}
+		err = nil
+	}
+	if err != nil {
+		return "", err
+	}
+	row, err := s.Store.Saga(ctx, id)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return "", nil
+	case err != nil:
+		return "", err
+	case row.Flow != Table.Name || row.About.Project != project || !row.ClosedAt.IsZero():
+		return "", nil
+	}
+	return id, nil
+}
+
 func invalid(field, format string, a ...any) *Invalid {
 	return &Invalid{Fields: []FieldError{{field, fmt.Sprintf(format, a...)}}}
 }

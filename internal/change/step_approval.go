@@ -18,6 +18,9 @@ func (s *Steps) requestApproval(ctx context.Context, run engine.Run) saga.Outcom
 	if err != nil {
 		return saga.FailWith(saga.Deterministic, err.Error(), "the saga's data can't be read; please report it")
 	}
+	if out, _ := s.otherHands(ctx, run, d); out != nil {
+		return *out
+	}
 	round := d.round()
 	id := ApprovalID(run.Row.ID, round)
 	if out, decided := s.decided(ctx, d, id); decided {
@@ -68,18 +71,43 @@ func (s *Steps) decided(ctx context.Context, d Data, id string) (saga.Outcome, b
 	return saga.Moved(in.event, "learnt by asking: "+string(a.Decision)+" by "+in.ev.Actor, decidedData(d, in)), true
 }
 
+// otherHands looks whether the merge request, where there is one, was merged or
+// closed meanwhile. What else it sees, a failed look included, settles nothing
+// while people decide: it is evidence.
+func (s *Steps) otherHands(ctx context.Context, run engine.Run, d Data) (out *saga.Outcome, seen string) {
+	if d.MRIID == 0 {
+		return nil, ""
+	}
+	o, bad := s.open(run)
+	if bad != nil {
+		return nil, "; " + bad.String()
+	}
+	if _, out = o.lookMR(ctx); out == nil {
+		return nil, ""
+	}
+	switch out.Event() {
+	case saga.Found, EvClosedOutside:
+		return out, ""
+	}
+	return nil, "; " + out.String()
+}
+
 // awaitApproval is the self-check of the waiting state: a lost callback is
-// found by asking.
+// found by asking, other hands on the merge request by looking.
 func (s *Steps) awaitApproval(ctx context.Context, run engine.Run) saga.Outcome {
 	d, err := dataOf(run.Row)
 	if err != nil {
 		return saga.FailWith(saga.Deterministic, err.Error(), "the saga's data can't be read; please report it")
 	}
+	out, seen := s.otherHands(ctx, run, d)
+	if out != nil {
+		return *out
+	}
 	if out, decided := s.decided(ctx, d, ApprovalID(run.Row.ID, d.round())); decided {
 		return out
 	}
 	if run.Row.State == ApprovalSending {
-		return saga.NotDone("no decision is known")
+		return saga.NotDone("no decision is known" + seen)
 	}
-	return saga.NotYet("not decided yet")
+	return saga.NotYet("not decided yet" + seen)
 }

@@ -37,7 +37,7 @@ func (s *Steps) closeAll(ctx context.Context, run engine.Run) saga.Outcome {
 		}
 		switch mr.State {
 		case forge.Merged:
-			return saga.Moved(saga.Found, "merged on the forge as "+short(mr.MergeCommit), map[string]any{"mrIid": found, "mergeCommit": mr.MergeCommit})
+			return o.found(mr)
 		case forge.Locked:
 			return saga.NotYet("the forge is merging it right now")
 		case forge.Open:
@@ -99,7 +99,7 @@ func (s *Steps) lookClose(ctx context.Context, run engine.Run) saga.Outcome {
 	case err != nil:
 		return readFailed(err)
 	case mr.State == forge.Merged:
-		return saga.Moved(saga.Found, "merged on the forge as "+short(mr.MergeCommit), merged(mr.MergeCommit))
+		return o.found(mr)
 	}
 	return saga.NotDone("not known to be closed whole")
 }

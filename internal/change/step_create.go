@@ -200,6 +200,7 @@ func (s *Steps) mergeRequest(ctx context.Context, o opened, head string, open bo
 	if o.d.InputsApproved {
 		learnt["approvedDigest"] = digest // built from the inputs that were approved
 	}
+	o.d.HeadSHA = head
 	mr, out := s.findMR(ctx, o, branch)
 	switch {
 	case out != nil:
@@ -246,7 +247,7 @@ func (s *Steps) findMR(ctx context.Context, o opened, branch string) (*forge.Mer
 		}
 		switch mr.State {
 		case forge.Merged:
-			return nil, outcome(saga.Moved(saga.Found, "merged on the forge as "+short(mr.MergeCommit), map[string]any{"mrIid": mr.Ref.IID, "mergeCommit": mr.MergeCommit}))
+			return nil, outcome(o.found(*mr))
 		case forge.Closed:
 			return nil, outcome(saga.Moved(EvClosedOutside, "the merge request was closed on the forge", map[string]any{"mrIid": mr.Ref.IID}))
 		}

@@ -97,7 +97,7 @@ func (o opened) lookMR(ctx context.Context) (forge.MergeRequest, *saga.Outcome) 
 	var out saga.Outcome
 	switch {
 	case mr.State == forge.Merged:
-		out = saga.Moved(saga.Found, "merged on the forge as "+short(mr.MergeCommit), merged(mr.MergeCommit))
+		out = o.found(mr)
 	case mr.State == forge.Closed:
 		out = saga.Moved(EvClosedOutside, "the merge request was closed on the forge", nil)
 	case mr.State == forge.Locked:
@@ -108,6 +108,21 @@ func (o opened) lookMR(ctx context.Context) (forge.MergeRequest, *saga.Outcome) 
 		return mr, nil
 	}
 	return mr, &out
+}
+
+// WithoutApproval begins the history's entry of a merge by other hands of
+// content that nobody had approved, or of another head than the operation's.
+const WithoutApproval = "merged-without-approval"
+
+// found is the outcome of a look that finds the merge request merged, by other
+// hands as far as the flow knows.
+func (o opened) found(mr forge.MergeRequest) saga.Outcome {
+	detail := "merged on the forge as " + short(mr.MergeCommit)
+	approved := o.d.approved() || o.d.Digest == "" && o.d.InputsApproved
+	if !approved || mr.MergedHead != "" && mr.MergedHead != o.d.HeadSHA {
+		detail = WithoutApproval + ": " + detail
+	}
+	return saga.Moved(saga.Found, detail, map[string]any{"mrIid": mr.Ref.IID, "mergeCommit": mr.MergeCommit})
 }
 
 func merged(commit string) any {

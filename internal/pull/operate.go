@@ -34,6 +34,9 @@ func (s *Service) Close(ctx context.Context, pullID, reason, actor string) (View
 	case forge.Merged:
 		return View{}, &Refusal{Code: CodeAlreadyMerged, Detail: "the pull request is merged as " + short(mr.MergeCommit), OperationID: p.OperationID}
 	case forge.Open:
+		if err := s.carried(ctx, p); err != nil {
+			return View{}, err
+		}
 		if mr, err = s.closeOnForge(ctx, p, mr); err != nil {
 			return View{}, err
 		}

@@ -35,6 +35,10 @@ type Service struct {
 	Host   forge.Host // the local forge
 	Forges func(name string) (forge.Forge, bool)
 	Engine Engine
+	// Carrier answers the open operation of another flow that a merge request
+	// belongs to, empty where there is none. What it carries is merged and
+	// closed by it alone. nil: there is no other flow.
+	Carrier func(ctx context.Context, p store.Pull) (operationID string, err error)
 }
 
 // LocalForge is the name of the forge that mergeflow keeps itself.
@@ -169,6 +173,9 @@ func (s *Service) mergeable(ctx context.Context, p store.Pull, sha string) (forg
 	case forge.Closed:
 		return mr, &Refusal{Code: CodeClosed, Detail: "the pull request is closed", OperationID: p.OperationID}
 	}
+	if err := s.carried(ctx, p); err != nil {
+		return mr, err
+	}
 	if live, err := s.live(ctx, p); err != nil || live != nil {
 		if err == nil && !replaceable(*live) {
 			err = inProgress(*live)
@@ -191,6 +198,18 @@ func (s *Service) mergeable(ctx context.Context, p store.Pull, sha string) (forg
 		return mr, &Refusal{Code: CodeNothingToMerge, Detail: p.Target + " already holds everything that " + p.Source + " has"}
 	}
 	return mr, nil
+}
+
+// carried refuses what only another flow's operation may do to a merge request.
+func (s *Service) carried(ctx context.Context, p store.Pull) error {
+	if s.Carrier == nil {
+		return nil
+	}
+	id, err := s.Carrier(ctx, p)
+	if err != nil || id == "" {
+		return err
+	}
+	return &Refusal{Code: CodeInProgress, Detail: "the pull request belongs to change " + id + ", which merges or closes it", OperationID: id}
 }
 
 // merged answers a request for what the forge has merged already. A failed saga
