@@ -3,6 +3,7 @@ package change_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -487,6 +488,84 @@ func TestTheWatermark(t *testing.T) {
 		if !strings.Contains(string(row.Data), `"liveBy":"inferred"`) {
 			t.Errorf("%s", row.Data)
 		}
+	}
+}
+
+// Merge requests are numbered when they are opened. One that was merged before
+// this one says nothing about it, whatever its number and whenever it went live.
+func TestTheWatermarkFollowsTheMerges(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, forge.Repository{})
+	r.project.InOrder = true
+	live := func(id, op string) {
+		t.Helper()
+		if v, err := r.svc.Deployed(t.Context(), change.DeployCallback{RequestID: id, OperationID: op, Result: "live", Raw: []byte(`{}`)}); err != nil || v.Verdict != change.Applied {
+			t.Fatalf("%+v %v", v, err)
+		}
+		r.until(op, change.CalledBack)
+	}
+	one := r.submit("a.yaml", change.MRFirst)
+	r.until(one, change.ApprovalSent)
+	two := r.submit("b.yaml", change.MRFirst)
+	r.approve(two, 1)
+	r.until(two, change.HandleMerged) // number 2, merged first
+	r.approve(one, 1)
+	row := r.until(one, change.HandleMerged)
+	live("1", two)
+	checks := r.untilRow(one, func(now saga.Row) bool { return now.Command == nil || now.Command.Checks > row.Command.Checks+2 })
+	if checks.State != change.HandleMerged {
+		t.Fatalf("%s: inferred from a merge that does not hold it\n%s", checks.State, r.history(one))
+	}
+	three := r.submit("c.yaml", change.MRFirst)
+	r.approve(three, 1)
+	r.until(three, change.HandleMerged)
+	live("2", three)
+	if row := r.until(one, change.CalledBack); !strings.Contains(string(row.Data), `"liveBy":"inferred"`) {
+		t.Errorf("%s", row.Data)
+	}
+}
+
+// What comes early does, when its turn has come, what it would do if it came
+// then: in mr_first it approves the content that was built meanwhile.
+func TestEarlyDecisions(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		decision string
+		ends     saga.State
+	}{
+		"approved":  {"approved", change.HandleMerged},
+		"rejected":  {"rejected", change.ApprovalRejected},
+		"withdrawn": {"withdrawn", change.ApprovalWithdrawn},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, forge.Repository{RequiredChecks: []string{"ci"}})
+			release := r.forge.hold()
+			op := r.submit("a.yaml", change.MRFirst)
+			n := 0
+			say := func(decision, id, want string) {
+				t.Helper()
+				n++
+				v, err := r.svc.Approval(t.Context(), change.ApprovalCallback{RequestID: fmt.Sprint(n), OperationID: op, ApprovalID: id, Decision: decision, By: "ann", Raw: []byte(`{}`)})
+				if err != nil || v.Verdict != want {
+					t.Errorf("%s: %+v %v, want %s", decision, v, err, want)
+				}
+			}
+			say(c.decision, change.ApprovalID(op, 1), change.Early)
+			say(c.decision, "", change.Stale)
+			say(map[bool]string{true: "rejected", false: "approved"}[c.decision == "approved"], "", change.Contradiction)
+			release()
+			row := r.until(op, change.CreateChecking)
+			say(c.decision, "", change.Stale)
+			r.status(row, "success")
+			row = r.until(op, c.ends)
+			if got := len(row.Early); got != 0 {
+				t.Errorf("%d events are kept still", got)
+			}
+			if want := map[bool]int{true: 1}[c.ends == change.HandleMerged]; r.merges() != want {
+				t.Errorf("%d merges, want %d", r.merges(), want)
+			}
+		})
 	}
 }
 

@@ -113,7 +113,7 @@ func (s *Service) Approval(ctx context.Context, c ApprovalCallback) (Verdict, er
 	if err := required(c.RequestID, "requestId", c.OperationID, "operationId"); err != nil {
 		return Verdict{}, err
 	}
-	return s.receive(ctx, in, store.Callback{Kind: kindApproval, Source: c.Source, RequestID: c.RequestID, OperationID: c.OperationID}, c.Raw, nil)
+	return s.receive(ctx, in, store.Callback{Kind: kindApproval, Source: c.Source, RequestID: c.RequestID, OperationID: c.OperationID}, c.Raw)
 }
 
 // DeployCallback is POST /v1/callbacks/deploy.
@@ -135,7 +135,7 @@ func (s *Service) Deployed(ctx context.Context, c DeployCallback) (Verdict, erro
 	if err := required(c.RequestID, "requestId"); err != nil {
 		return Verdict{}, err
 	}
-	in := incoming{kind: kindDeploy, mrIID: c.MRIID, hasMR: c.MRIID != 0}
+	in := incoming{kind: kindDeploy, mrIID: c.MRIID, hasMR: c.MRIID != 0, project: c.Project, mergeCommit: c.MergeCommit}
 	in.ev = saga.Event{Actor: "deploy", Detail: saga.Clean(c.Detail, 1000)}
 	switch c.Result {
 	case "live":
@@ -159,11 +159,10 @@ func (s *Service) Deployed(ctx context.Context, c DeployCallback) (Verdict, erro
 		}
 		id = found
 	}
-	record := &store.DeployRecord{Project: c.Project, MRIID: c.MRIID, MergeCommit: c.MergeCommit, Result: c.Result}
-	return s.receive(ctx, in, store.Callback{Kind: kindDeploy, Source: c.Source, RequestID: c.RequestID, OperationID: id}, c.Raw, record)
+	return s.receive(ctx, in, store.Callback{Kind: kindDeploy, Source: c.Source, RequestID: c.RequestID, OperationID: id}, c.Raw)
 }
 
-func (s *Service) receive(ctx context.Context, in incoming, cb store.Callback, raw []byte, record *store.DeployRecord) (Verdict, error) {
+func (s *Service) receive(ctx context.Context, in incoming, cb store.Callback, raw []byte) (Verdict, error) {
 	sum := sha256.Sum256(raw)
 	cb.Hash = hex.EncodeToString(sum[:])
 	cb.Payload = excerpt(raw)
@@ -180,7 +179,7 @@ func (s *Service) receive(ctx context.Context, in incoming, cb store.Callback, r
 	}
 	settings := s.Engine.Settings()
 	entry, err := s.Store.Callback(ctx, cb, func(st store.CallbackState) (store.CallbackDecision, error) {
-		return s.decideCallback(in, st, record, settings)
+		return decideCallback(in, st, settings)
 	})
 	if err != nil {
 		return Verdict{}, err
@@ -194,37 +193,38 @@ func (s *Service) receive(ctx context.Context, in incoming, cb store.Callback, r
 	return Verdict{Verdict: entry.Verdict, Rule: entry.Rule}, nil
 }
 
-func (s *Service) decideCallback(in incoming, st store.CallbackState, record *store.DeployRecord, settings saga.Settings) (store.CallbackDecision, error) {
+// decideCallback is the one way of every callback, with its saga under lock. It is pure.
+func decideCallback(in incoming, st store.CallbackState, settings saga.Settings) (store.CallbackDecision, error) {
 	out := store.CallbackDecision{Actor: in.ev.Actor}
 	var keep bool
 	out.Verdict, out.Rule, keep = judge(Table, in, st)
-	if record != nil && !st.Seen && st.Saga != nil && in.event == EvLive {
-		r := *record
-		if d, err := dataOf(st.Saga.Row); err == nil {
-			r.Project, r.Base = st.Saga.Row.About.Project, d.Base
-			if r.MRIID == 0 {
-				r.MRIID = d.MRIID
-			}
-		}
-		out.Deploy = &r
+	if st.Saga == nil {
+		return out, nil
 	}
-	if st.Saga == nil || out.Verdict != Applied && !keep {
+	row := st.Saga.Row
+	if keep {
+		ev := in.ev
+		ev.At, ev.Data = st.Now, saga.Patch(in.kept())
+		out.Writes = &store.Writes{Decision: saga.Await(row, ev)}
+		return out, nil
+	}
+	d, err := dataOf(row)
+	if err != nil {
+		return out, nil //nolint:nilerr // judge has said so; the ledger keeps it
+	}
+	// What proves that this operation's merge is live is kept for those before
+	// it: as the operation knows itself, never as the callback calls it.
+	if in.event == EvLive && (out.Verdict == Applied || out.Verdict == Stale && row.State == CalledBack) {
+		out.Deploy = &store.DeployRecord{Project: row.About.Project, Base: d.Base, MRIID: d.MRIID, MergeCommit: d.MergeCommit, Result: string(EvLive)}
+	}
+	if out.Verdict != Applied {
 		return out, nil
 	}
 	ev := in.ev
 	if in.kind == kindApproval {
-		d, err := dataOf(st.Saga.Row)
-		if err != nil {
-			return out, err
-		}
 		ev.Data = decidedData(d, in)
 	}
 	flow := engine.Flow{Table: Table, Outward: Outward}
-	if keep {
-		ev.At = st.Now
-		out.Writes = &store.Writes{Decision: saga.Await(st.Saga.Row, ev)}
-		return out, nil
-	}
 	w, err := flow.Receive(*st.Saga, ev, settings)
 	if err != nil {
 		return out, err

@@ -2,10 +2,10 @@ package change
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/mergeflow/mergeflow/internal/deploy"
 	"github.com/mergeflow/mergeflow/internal/engine"
+	"github.com/mergeflow/mergeflow/internal/forge"
 	"github.com/mergeflow/mergeflow/internal/saga"
 )
 
@@ -46,14 +46,43 @@ func (s *Steps) lookLive(ctx context.Context, run engine.Run) saga.Outcome {
 	if state == deploy.Live {
 		return saga.Moved(EvLive, "the environment holds "+short(o.d.MergeCommit), map[string]string{"liveBy": "environment"})
 	}
-	if o.conf.InOrder && o.d.MRIID != 0 {
-		highest, err := s.Store.HighestLive(ctx, run.Row.About.Project, o.d.Base, run.Row.WaitingSince)
+	if o.conf.InOrder {
+		by, err := s.watermark(ctx, o)
 		if err != nil {
-			return saga.NotYet("reading the deploy callbacks: " + saga.Clean(err.Error(), 300))
+			return saga.NotYet("reading the watermark: " + saga.Clean(err.Error(), 300))
 		}
-		if o.d.MRIID <= highest {
-			return saga.Moved(EvLive, fmt.Sprintf("inferred: merge request %d went live later, and deploys run in order", highest), map[string]string{"liveBy": "inferred"})
+		if by != "" {
+			return saga.Moved(EvLive, "inferred: "+by+" contains "+short(o.d.MergeCommit)+" and went live later, and deploys run in order", map[string]string{"liveBy": "inferred"})
 		}
 	}
 	return saga.NotYet("not live yet")
+}
+
+// watermarkDepth is how many of the newest live deploys are compared with a
+// merge. Where deploys run in order the newest contains the others; callbacks
+// that overtake each other are few.
+const watermarkDepth = 5
+
+// watermark finds a merge that went live after this one was made, and contains
+// it. Git says what contains what: a merge request's number is given when it is
+// opened, and says nothing about when it was merged.
+func (s *Steps) watermark(ctx context.Context, o opened) (by string, err error) {
+	project := o.row.About.Project
+	live, err := s.Store.LiveSince(ctx, project, o.d.Base, o.row.WaitingSince, watermarkDepth)
+	if err != nil || o.d.MergeCommit == "" {
+		return "", err
+	}
+	for _, r := range live {
+		if r.MergeCommit == "" {
+			continue
+		}
+		fork, err := o.forge.MergeBase(ctx, project, o.d.MergeCommit, r.MergeCommit)
+		switch k := forge.KindOf(err); {
+		case err != nil && k != forge.KindNotFound && k != forge.KindConflict:
+			return "", err
+		case err == nil && fork == o.d.MergeCommit:
+			return short(r.MergeCommit), nil
+		}
+	}
+	return "", nil
 }

@@ -27,7 +27,7 @@ type Steps struct {
 // StepStore is what the steps ask of the store.
 type StepStore interface {
 	Inputs(ctx context.Context, sagaID string) ([]store.Input, error)
-	HighestLive(ctx context.Context, project, base string, since time.Time) (int64, error)
+	LiveSince(ctx context.Context, project, base string, since time.Time, limit int) ([]store.DeployRecord, error)
 }
 
 // Commands are the flow's steps by command. AwaitPeople comes with the change

@@ -17,6 +17,7 @@ var Table = &saga.Flow{
 	Entry:   map[saga.Order]saga.State{ApprovalFirst: ApprovalSending, MRFirst: CreateStarted},
 	Doors:   []saga.State{CreateRefused},
 	Grows:   []string{"mergeCommit"},
+	Kept:    applyKept,
 	StateSetting: map[saga.State]string{
 		CreateChecking: "checks.poll.budget",
 		HandleChecking: "checks.poll.budget",

@@ -34,12 +34,14 @@ const (
 
 // incoming is a callback in the flow's own terms.
 type incoming struct {
-	kind       string
-	event      saga.Name
-	approvalID string
-	mrIID      int64 // 0: it names none
-	hasMR      bool  // it names one
-	ev         saga.Event
+	kind        string
+	event       saga.Name
+	approvalID  string
+	mrIID       int64 // 0: it names none
+	hasMR       bool  // it names one
+	project     string
+	mergeCommit string
+	ev          saga.Event
 }
 
 // judge gives a callback its verdict, in the ledger's order of rules, and the
@@ -76,9 +78,15 @@ func judge(f *saga.Flow, in incoming, s store.CallbackState) (verdict, rule stri
 	if in.hasMR && in.mrIID != d.MRIID {
 		return Contradiction, fmt.Sprintf("names merge request %d, the operation's is %d", in.mrIID, d.MRIID), false
 	}
+	if in.project != "" && in.project != row.About.Project {
+		return Contradiction, "names another project than the operation's, " + row.About.Project, false
+	}
+	if in.mergeCommit != "" && d.MergeCommit != "" && in.mergeCommit != d.MergeCommit {
+		return Contradiction, "names another merge commit than the operation's, " + short(d.MergeCommit), false
+	}
 	spec, known := f.Spec(row.State)
 	if !known || row.FlowVersion > f.Version {
-		return Early, "the operation is in a state that this instance does not know", true
+		return in.keptWith(row, d, "the operation is in a state that this instance does not know")
 	}
 	if slices.Contains(awaiting[in.kind], row.State) {
 		if _, ok := spec.Edge(in.event); ok {
@@ -92,7 +100,7 @@ func judge(f *saga.Flow, in incoming, s store.CallbackState) (verdict, rule stri
 		return Contradiction, "the opposite was decided already: " + decided, false
 	}
 	if ahead(f, row.State, awaiting[in.kind]) {
-		return Early, fmt.Sprintf("kept until it is awaited; the operation is in %s", row.State), true
+		return in.keptWith(row, d, fmt.Sprintf("kept until it is awaited; the operation is in %s", row.State))
 	}
 	return Stale, fmt.Sprintf("nothing awaits it in %s", row.State), false
 }

@@ -180,12 +180,25 @@ func move(f *Flow, d *Decision, spec *Spec, edge Edge, ev Event, s Settings) err
 
 // applyEarly applies what came before the state that has just been entered.
 func applyEarly(f *Flow, d *Decision, spec *Spec, ev Event, s Settings) error {
-	for i, e := range d.Row.Early {
+	drop := func(e Event, why string) {
+		d.Notes = append(d.Notes, Note{Event: e.Name, Actor: e.Actor, Detail: "came early, and was dropped: " + why})
+	}
+	for i := 0; i < len(d.Row.Early); {
+		e := d.Row.Early[i]
 		edge, ok := edgeOf(spec, e.Name)
 		if !ok || !edge.open(d.Row) {
+			i++
 			continue
 		}
 		d.Row.Early = slices.Delete(slices.Clone(d.Row.Early), i, i+1)
+		if f.Kept != nil {
+			now, dropped := f.Kept(d.Row, e)
+			if dropped != "" {
+				drop(e, dropped)
+				continue
+			}
+			e = now
+		}
 		if e.ID != "" {
 			d.Applied = append(d.Applied, e.ID)
 		}
@@ -193,6 +206,9 @@ func applyEarly(f *Flow, d *Decision, spec *Spec, ev Event, s Settings) error {
 		return move(f, d, spec, edge, e, s)
 	}
 	if spec.Kind == Final {
+		for _, e := range d.Row.Early {
+			drop(e, fmt.Sprintf("the saga ended in %s", spec.State))
+		}
 		d.Row.Early = nil
 	}
 	return nil

@@ -77,6 +77,10 @@ type Flow struct {
 	// Grows names the data keys that a late result may still add: facts that
 	// only grow (the merge commit).
 	Grows []string
+	// Kept looks at an event that came early, when a state is entered that has
+	// an edge for it: it answers the event as it is to be applied now, or why it
+	// is dropped. It is pure. nil: events are applied as they came.
+	Kept func(row Row, ev Event) (now Event, dropped string)
 }
 
 // Spec is one state: one row of the table.

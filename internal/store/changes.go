@@ -40,9 +40,9 @@ type Changes interface {
 	// is about: by merge commit, else by project and merge request number; the
 	// newest one. ErrNotFound when there is none.
 	OperationOf(ctx context.Context, project, mergeCommit string, mrIID int64) (string, error)
-	// HighestLive is the highest merge request number of the project and base
-	// for which a live callback arrived after since; 0 when there is none.
-	HighestLive(ctx context.Context, project, base string, since time.Time) (int64, error)
+	// LiveSince are the deploys of the project and base for which a live
+	// callback was recorded after since, newest first, at most limit.
+	LiveSince(ctx context.Context, project, base string, since time.Time, limit int) ([]DeployRecord, error)
 
 	// ApproveMR records that an account approved a head of the local forge's
 	// merge request; again is a no-op. MRApprovals lists them, oldest first.
@@ -137,7 +137,7 @@ type CallbackDecision struct {
 	Deploy  *DeployRecord
 }
 
-// DeployRecord is a live callback, kept for the watermark.
+// DeployRecord is what a deploy callback proved, kept for the watermark.
 type DeployRecord struct {
 	Project     string
 	Base        string

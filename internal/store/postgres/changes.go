@@ -344,13 +344,16 @@ func (db *DB) OperationOf(ctx context.Context, project, mergeCommit string, mrII
 	return textOf(id), wrap("operation of a deploy", err)
 }
 
-// HighestLive is the highest merge request number for which a live callback
-// arrived after since.
-func (db *DB) HighestLive(ctx context.Context, project, base string, since time.Time) (int64, error) {
-	var n int64
-	err := db.pool.QueryRow(ctx, `SELECT coalesce(max(mr_iid), 0) FROM deploy_callbacks WHERE project = $1 AND base = $2 AND result = 'live' AND at > $3`,
-		project, base, since).Scan(&n)
-	return n, wrap("highest live", err)
+// LiveSince lists the deploys that went live after since, newest first.
+func (db *DB) LiveSince(ctx context.Context, project, base string, since time.Time, limit int) ([]store.DeployRecord, error) {
+	rows, err := db.pool.Query(ctx, `
+		SELECT project, base, mr_iid, merge_commit, result FROM deploy_callbacks
+		WHERE project = $1 AND base = $2 AND result = 'live' AND at > $3 ORDER BY at DESC LIMIT $4`, project, base, since, limit)
+	if err != nil {
+		return nil, wrap("live since", err)
+	}
+	out, err := pgx.CollectRows(rows, pgx.RowToStructByPos[store.DeployRecord])
+	return out, wrap("live since", err)
 }
 
 // ApproveMR records that an account approved a head.

@@ -183,15 +183,17 @@ func (db *DB) OperationOf(ctx context.Context, project, mergeCommit string, mrII
 	return id, err
 }
 
-// HighestLive is the highest merge request number for which a live callback
-// arrived after since.
-func (db *DB) HighestLive(ctx context.Context, project, base string, since time.Time) (n int64, err error) {
-	err = db.read(ctx, "highest live", func(q querier) error {
-		n, err = one(q, scanInt, `
-SELECT coalesce(max(mr_iid), 0) FROM deploy_callbacks WHERE project = ? AND base = ? AND result = 'live' AND at > ?`, project, base, since.UnixMicro()) // the zero time is a long time ago
+// LiveSince lists the deploys that went live after since, newest first.
+func (db *DB) LiveSince(ctx context.Context, project, base string, since time.Time, limit int) (out []store.DeployRecord, err error) {
+	err = db.read(ctx, "live since", func(q querier) error {
+		out, err = all(q, func(sc scanner) (r store.DeployRecord, err error) {
+			return r, sc.Scan(&r.Project, &r.Base, &r.MRIID, &r.MergeCommit, &r.Result)
+		}, `
+SELECT project, base, mr_iid, merge_commit, result FROM deploy_callbacks
+WHERE project = ? AND base = ? AND result = 'live' AND at > ? ORDER BY at DESC LIMIT ?`, project, base, since.UnixMicro(), limit) // the zero time is a long time ago
 		return err
 	})
-	return n, err
+	return out, err
 }
 
 // ApproveMR records that an account approved a head.

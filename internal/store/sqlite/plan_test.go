@@ -72,9 +72,9 @@ func TestPlans(t *testing.T) {
 			})
 			return err
 		},
-		"ledger":       func() error { _, err := db.Callbacks(ctx, row.ID, 0, 10); return err },
-		"inputs":       func() error { _, err := db.Inputs(ctx, row.ID); return err },
-		"highest live": func() error { _, err := db.HighestLive(ctx, "p", "main", time.Time{}); return err },
+		"ledger":     func() error { _, err := db.Callbacks(ctx, row.ID, 0, 10); return err },
+		"inputs":     func() error { _, err := db.Inputs(ctx, row.ID); return err },
+		"live since": func() error { _, err := db.LiveSince(ctx, "p", "main", time.Time{}, 5); return err },
 		"find a merge": func() error {
 			if _, err := db.OperationOf(ctx, "p", "c", 1); !errors.Is(err, store.ErrNotFound) {
 				return fmt.Errorf("found: %w", err)

@@ -96,8 +96,9 @@ func callbackIsWhole(b *bench) {
 	if h := b.history(row.ID); h[len(h)-1].To != finishing || h[len(h)-2].Event != yes || h[len(h)-2].Actor != "carol" {
 		b.Errorf("history %+v", h)
 	}
-	if n, err := b.Store.HighestLive(b.ctx, "p", "main", time.Time{}); err != nil || n != 7 {
-		b.Errorf("highest live %d, %v", n, err)
+	want := store.DeployRecord{Project: "p", Base: "main", MRIID: 7, MergeCommit: "c", Result: "live"}
+	if live, err := b.Store.LiveSince(b.ctx, "p", "main", time.Time{}, 5); err != nil || !slices.Equal(live, []store.DeployRecord{want}) {
+		b.Errorf("live %+v, %v", live, err)
 	}
 	led := b.ledger(row.ID)
 	if len(led) != 1 {
@@ -293,8 +294,8 @@ func refusedCallbackWritesNothing(b *bench) {
 	if r := b.saga(row.ID); r.Version != version || len(b.ledger(row.ID)) != 0 {
 		b.Errorf("saga %+v, ledger %+v", r, b.ledger(row.ID))
 	}
-	if n, err := b.Store.HighestLive(b.ctx, "", "", time.Time{}); err != nil || n != 0 {
-		b.Errorf("highest live %d, %v", n, err)
+	if live, err := b.Store.LiveSince(b.ctx, "", "", time.Time{}, 5); err != nil || len(live) != 0 {
+		b.Errorf("live %+v, %v", live, err)
 	}
 	if e := b.callback(cb); e.Verdict != "applied" {
 		b.Errorf("answered %+v", e)
@@ -346,7 +347,7 @@ func callbackOfFormerOwner(b *bench) {
 	b.sound()
 }
 
-func highestLive(b *bench) {
+func liveSince(b *bench) {
 	began := b.now()
 	n := 0
 	record := func(project, base, result string, iid int64) {
@@ -357,6 +358,7 @@ func highestLive(b *bench) {
 			return store.CallbackDecision{Verdict: "unknown", Deploy: &store.DeployRecord{Project: project, Base: base, Result: result, MRIID: iid}}, nil
 		})
 		b.must(err, "callback")
+		b.Advance(time.Second)
 	}
 	record("p", "main", "live", 40)
 	b.Advance(time.Hour)
@@ -364,23 +366,31 @@ func highestLive(b *bench) {
 	b.Advance(time.Minute)
 	record("p", "main", "live", 12)
 	record("p", "main", "failed", 50)
+	record("p", "main", "live", 11)
 	record("p", "other", "live", 60)
 	record("q", "main", "live", 70)
 	for _, c := range []struct {
 		project, base string
 		since         time.Time
-		want          int64
+		limit         int
+		want          []int64
 	}{
-		{"p", "main", began.Add(-time.Second), 40},
-		{"p", "main", time.Time{}, 40},
-		{"p", "main", later, 12},
-		{"p", "other", later, 60},
-		{"q", "main", began, 70},
-		{"p", "main", later.Add(time.Hour), 0},
-		{"q", "other", began, 0},
+		{"p", "main", began.Add(-time.Second), 5, []int64{11, 12, 40}},
+		{"p", "main", time.Time{}, 5, []int64{11, 12, 40}},
+		{"p", "main", time.Time{}, 2, []int64{11, 12}},
+		{"p", "main", later, 5, []int64{11, 12}},
+		{"p", "other", later, 5, []int64{60}},
+		{"q", "main", began, 5, []int64{70}},
+		{"p", "main", later.Add(time.Hour), 5, nil},
+		{"q", "other", began, 5, nil},
 	} {
-		if got, err := b.Store.HighestLive(b.ctx, c.project, c.base, c.since); err != nil || got != c.want {
-			b.Errorf("%+v: %d, %v", c, got, err)
+		live, err := b.Store.LiveSince(b.ctx, c.project, c.base, c.since, c.limit)
+		var got []int64
+		for _, r := range live {
+			got = append(got, r.MRIID)
+		}
+		if err != nil || !slices.Equal(got, c.want) {
+			b.Errorf("%+v: %v, %v", c, got, err)
 		}
 	}
 }

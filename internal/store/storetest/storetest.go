@@ -164,7 +164,7 @@ var cases = []testCase{
 	{name: "Refused callback writes nothing", run: refusedCallbackWritesNothing},
 	{name: "Callback of no operation", run: callbackOfNothing},
 	{name: "Callback of an operation that was replaced", run: callbackOfFormerOwner},
-	{name: "Highest live merge request", run: highestLive},
+	{name: "What went live since", run: liveSince},
 	{name: "Ledger is read in pages", run: ledgerPages},
 	{name: "Callback waits for a locked saga, then is busy", run: callbackWaits, locks: true},
 	{name: "Lost answer of a callback", run: lostCallbackIsSettled, breaks: true},
