@@ -34,6 +34,7 @@ func (a *App) changeSteps(host *localgit.Host) (*change.Steps, error) {
 		Approver: approver,
 		Deployer: a.deployer(host),
 		Store:    a.store,
+		Settings: settings(a.o.Config.Current),
 		// Approvers answer over the network; the deploy of a folder calls back
 		// to the address that is listened on.
 		CallbackURL: a.cfg.PublicURLAt(a.addr) + "/v1/callbacks/approval",

@@ -37,6 +37,7 @@ type rig struct {
 	approver *approver
 	env      *environment
 	project  change.Project
+	steps    *change.Steps
 	eng      *engine.Engine
 	svc      *change.Service
 }
@@ -47,6 +48,8 @@ type faulty struct {
 	mu    sync.Mutex
 	merge func(ctx context.Context, in forge.MergeInput) (string, error)
 	down  error
+	state forge.State   // where it is set, every merge request is in it
+	blind bool          // nobody's approvals are seen
 	gate  chan struct{} // while it is open, looks at an operation's branch wait
 }
 
@@ -67,12 +70,40 @@ func (f *faulty) Branch(ctx context.Context, project, name string) (forge.Branch
 // MergeRequest fails while the forge is down.
 func (f *faulty) MergeRequest(ctx context.Context, ref forge.Ref) (forge.MergeRequest, error) {
 	f.mu.Lock()
-	err := f.down
+	err, state := f.down, f.state
 	f.mu.Unlock()
 	if err != nil {
 		return forge.MergeRequest{}, &forge.Error{Op: "look", Kind: forge.KindTransient, Detail: err.Error()}
 	}
-	return f.Host.MergeRequest(ctx, ref)
+	mr, err := f.Host.MergeRequest(ctx, ref)
+	if state != "" {
+		mr.State = state
+	}
+	return mr, err
+}
+
+// show gives every merge request that state; empty: their own.
+func (f *faulty) show(s forge.State) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.state = s
+}
+
+func (f *faulty) Approvals(ctx context.Context, ref forge.Ref) ([]forge.Approval, error) {
+	f.mu.Lock()
+	blind := f.blind
+	f.mu.Unlock()
+	if blind {
+		return nil, nil
+	}
+	return f.Host.Approvals(ctx, ref)
+}
+
+// hideApprovals makes approvals disappear as soon as they are given.
+func (f *faulty) hideApprovals(hide bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.blind = hide
 }
 
 func (f *faulty) fail(err error) {
@@ -205,10 +236,11 @@ func newRig(t *testing.T, repo forge.Repository) *rig {
 	forges := func(name string) (forge.Changer, bool) { return r.forge, name == "default" }
 	projects := func(string) change.Project { return r.project }
 	often := saga.Poll{Short: 5 * time.Millisecond, ShortTries: 100000}
-	settings := saga.Settings{Attempts: 2, Backoff: time.Millisecond, BackoffMax: 2 * time.Millisecond, Polls: map[saga.State]saga.Poll{
-		change.ApprovalSent: often, change.CreateChecking: often, change.HandleChecking: often, change.HandleMerged: often}}
-	steps := &change.Steps{Forges: forges, Projects: projects, Approver: r.approver, Deployer: r.env, Store: db, CallbackURL: "http://127.0.0.1:1/"}
-	r.eng, err = engine.New(engine.Options{Store: db, Flows: []engine.Flow{steps.Flow()}, Settings: func() saga.Settings { return settings }, Poll: 20 * time.Millisecond})
+	settings := saga.Settings{Attempts: 2, Backoff: time.Millisecond, BackoffMax: 2 * time.Millisecond,
+		Deadlines: map[saga.State]time.Duration{change.ApprovalSent: 3 * time.Hour}, Polls: map[saga.State]saga.Poll{
+			change.ApprovalSent: often, change.CloseStarted: often, change.CreateChecking: often, change.HandleChecking: often, change.HandleMerged: often}}
+	r.steps = &change.Steps{Forges: forges, Projects: projects, Approver: r.approver, Deployer: r.env, Store: db, Settings: func() saga.Settings { return settings }, CallbackURL: "http://127.0.0.1:1/"}
+	r.eng, err = engine.New(engine.Options{Store: db, Flows: []engine.Flow{r.steps.Flow()}, Settings: func() saga.Settings { return settings }, Poll: 20 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -35,7 +35,8 @@ func (s *Steps) requestApproval(ctx context.Context, run engine.Run) saga.Outcom
 		ApprovalID: id, OperationID: run.Row.ID, Round: round, Order: string(run.Row.Order),
 		Subject: run.Row.About.Subject, Target: run.Row.About.Target, Project: run.Row.About.Project, Title: run.Row.About.Title,
 		Description: d.Description, Files: files(inputs), Ext: maps.Clone(d.Ext), CallbackURL: s.CallbackURL,
-		ExpiresAt: run.Row.WaitingSince.Add(spec.Deadline.After).UTC().Truncate(time.Second),
+		// The wait begins when this has been sent: whoever answers until then is in time.
+		ExpiresAt: time.Now().Add(s.Settings().DeadlineOf(spec)).UTC().Truncate(time.Second),
 	}
 	if d.MRIID != 0 {
 		if r.Ext == nil {

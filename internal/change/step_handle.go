@@ -164,7 +164,9 @@ func (o opened) gates(ctx context.Context) *saga.Outcome {
 	case err != nil:
 		return outcome(readFailed(err))
 	case len(missing) > 0 && o.d.Unapproved >= maxUnapproved:
-		return outcome(saga.FailWith(saga.NeedsHuman, "approvals of "+strings.Join(missing, ", ")+" keep disappearing", "look what resets them on the forge, then retry"))
+		// A retry is a person's word that they stay: it counts anew.
+		return outcome(saga.FailWith(saga.NeedsHuman, "approvals of "+strings.Join(missing, ", ")+" keep disappearing", "look what resets them on the forge, then retry").
+			With(map[string]int{"unapproved": 0}))
 	case len(missing) > 0:
 		return outcome(saga.Moved(EvUnapproved, fmt.Sprintf("approval of %s is gone", strings.Join(missing, ", ")), map[string]int{"unapproved": o.d.Unapproved + 1}))
 	}

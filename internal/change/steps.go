@@ -21,7 +21,8 @@ type Steps struct {
 	Approver    approval.Approver
 	Deployer    deploy.Deployer
 	Store       StepStore
-	CallbackURL string // where approvers answer
+	Settings    func() saga.Settings // in force now
+	CallbackURL string               // where approvers answer
 }
 
 // StepStore is what the steps ask of the store.

@@ -64,6 +64,7 @@ func TestBadFieldsAreNamed(t *testing.T) {
 		"NUL in ext":         {"ext", func(s *Submission) { s.Ext = map[string]any{"a": "\x00"} }},
 		"large ext":          {"ext", func(s *Submission) { s.Ext = map[string]any{"a": strings.Repeat("x", maxExt)} }},
 		"label of two":       {"labels[0]", func(s *Submission) { s.Labels = []string{"a,b"} }},
+		"too many labels":    {"labels", func(s *Submission) { s.Labels = strings.Split(strings.Repeat("a ", maxLabels)+"a", " ") }},
 		"unknown order":      {"order", func(s *Submission) { s.Order = "random" }},
 	} {
 		t.Run(name, func(t *testing.T) {
