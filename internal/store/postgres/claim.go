@@ -29,7 +29,8 @@ const (
 // that have something due, taking turns; then each kind's oldest commands are
 // locked, whoever holds one being passed by; then they are leased. What is
 // looked at grows with what is asked for, not with what is stored: both looks
-// walk the index from its oldest entry of a kind.
+// walk the index from its oldest entry of a kind, and the rows of what they took
+// are looked up one by one.
 func claimSQL(onlyOverdue bool) string {
 	which := due
 	if onlyOverdue {
@@ -57,7 +58,7 @@ WITH ` + clock + `, kind AS MATERIALIZED (
 		NOT (t.overdue OR t.look OR s.pending_event IS NOT NULL) AS counted,
 		NOT t.overdue AND t.deadline > 0 AS dated,
 		` + now + ` + t.deadline * interval '1 microsecond' AS deadline_at
-	FROM taken t JOIN saga_instances s USING (saga_id)
+	FROM taken t JOIN saga_instances s ON ` + lookUp("s.saga_id", "t.saga_id") + `
 )
 UPDATE outbox_events o SET
 	lease_token = gen_random_uuid(),
@@ -67,9 +68,13 @@ UPDATE outbox_events o SET
 	counted = c.counted,
 	dated = c.dated AND o.deadline_at IS NULL,
 	deadline_at = CASE WHEN c.dated THEN coalesce(o.deadline_at, c.deadline_at) ELSE o.deadline_at END
-FROM claim c WHERE o.saga_id = c.saga_id
+FROM claim c WHERE ` + lookUp("o.saga_id", "c.saga_id") + `
 RETURNING o.saga_id, c.overdue, ` + now
 }
+
+var readClaimed = `SELECT ` + sagaColumns + `, ` + commandColumns + `
+	FROM saga_instances s JOIN outbox_events o ON ` + lookUp("o.saga_id", "s.saga_id") + `
+	WHERE s.saga_id = ANY($1) ORDER BY o.available_at, s.saga_id`
 
 var claimAny, claimOverdue = claimSQL(false), claimSQL(true)
 
@@ -128,8 +133,7 @@ func (db *DB) claim(ctx context.Context, sql string, args ...any) (out []store.C
 	}
 	b = &pgx.Batch{}
 	if len(ids) > 0 {
-		b.Queue(`SELECT `+sagaColumns+`, `+commandColumns+` FROM saga_instances s JOIN outbox_events o USING (saga_id)
-			WHERE saga_id = ANY($1) ORDER BY o.available_at, saga_id`, ids).Query(func(rows pgx.Rows) (err error) {
+		b.Queue(readClaimed, ids).Query(func(rows pgx.Rows) (err error) {
 			out, err = pgx.CollectRows(rows, func(r pgx.CollectableRow) (store.Claimed, error) {
 				row, err := scanWhole(r)
 				if err != nil {

@@ -1,65 +1,14 @@
 package postgres_test
 
 import (
-	"encoding/json"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/mergeflow/mergeflow/internal/saga"
 	"github.com/mergeflow/mergeflow/internal/store"
-	"github.com/mergeflow/mergeflow/internal/store/postgres"
 	"github.com/mergeflow/mergeflow/internal/testkit/pg"
 )
-
-// What a claim reads depends on what is asked for and due, not on what is
-// stored: neither timers ahead, nor parked kinds, nor finished sagas.
-func TestClaimReadsWhatIsDue(t *testing.T) {
-	t.Parallel()
-	dsn := pg.Database(t)
-	db := open(t, dsn)
-	startSagas(t, db, 20)
-	c := connect(t, dsn)
-	for _, fill := range []string{
-		`INSERT INTO outbox_events (saga_id, type, available_at, queued_since)
-			SELECT gen_random_uuid(), 'ring/1/' || (ARRAY['A', 'B'])[1 + i % 2] || '/Do', now() + interval '1 day', now() FROM generate_series(1, 20000) i`,
-		`INSERT INTO outbox_events (saga_id, type, available_at, queued_since)
-			SELECT gen_random_uuid(), 'ring/2/A/Do', now() - interval '1 day', now() FROM generate_series(1, 20000) i`,
-	} {
-		if _, err := c.Exec(t.Context(), fill); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, sql := range []string{postgres.ClaimAny, postgres.ClaimOverdue} {
-		plan, err := db.Explain(t.Context(), sql, []string{"ring/1/A/Do", "ring/1/B/Do"}, []int32{10, 10}, []int64{1e9, 1e9}, []bool{false, false},
-			10, time.Hour.Microseconds(), time.Minute.Microseconds())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if strings.Contains(string(plan), `"Seq Scan"`) {
-			t.Errorf("a table is scanned:\n%s", plan)
-		}
-		if n := blocks(t, plan); n > 400 {
-			t.Errorf("%d blocks are read:\n%s", n, plan)
-		}
-	}
-}
-
-// blocks is how many blocks a plan's statement read.
-func blocks(t *testing.T, plan []byte) int {
-	t.Helper()
-	var p []struct {
-		Plan struct {
-			Hit  int `json:"Shared Hit Blocks"`
-			Read int `json:"Shared Read Blocks"`
-		}
-	}
-	if err := json.Unmarshal(plan, &p); err != nil {
-		t.Fatal(err)
-	}
-	return p[0].Plan.Hit + p[0].Plan.Read
-}
 
 // Claims, heartbeats, releases and group commits over the same sagas never
 // deadlock, and no transition is lost.

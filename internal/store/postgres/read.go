@@ -150,7 +150,7 @@ func (db *DB) Stats(ctx context.Context, known []string) (store.Stats, error) {
 				min(available_at) FILTER (WHERE free AND known)
 			FROM kind CROSS JOIN LATERAL (
 				SELECT o.available_at, `+unleased+` AS free, kind.type = ANY($1) AS known
-				FROM outbox_events o WHERE o.type = kind.type AND o.available_at <= `+now+`) o`, known).
+				FROM outbox_events o WHERE `+lookUp("o.type", "kind.type")+` AND o.available_at <= `+now+`) o`, known).
 			Scan(&out.Due, &out.Leased, &out.Parked, &oldest)
 		out.Oldest = timeOf(oldest)
 		return err

@@ -185,14 +185,14 @@ func earlyOf(r saga.Row) pgtype.Text {
 	return pgtype.Text{String: string(b), Valid: err == nil}
 }
 
-const updateSagas = `
+var updateSagas = `
 UPDATE saga_instances s SET state = t.state, version = t.version, failed_step = t.step, error_kind = t.kind, last_error = t.err,
 	hint = t.hint, pending_event = t.pending::json, data = t.data::json, waiting_since = t.waiting, updated_at = t.updated, closed_at = t.closed,
 	early = t.early::json
 FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[],
 	$11::timestamptz[], $12::timestamptz[], $13::timestamptz[], $14::text[])
 	AS t(id, old, version, state, step, kind, err, hint, pending, data, waiting, updated, closed, early)
-WHERE s.saga_id = t.id AND s.version = t.old`
+WHERE ` + lookUp("s.saga_id", "t.id") + ` AND s.version = t.old`
 
 // moveSet is INSERT INTO saga_history.
 type moveSet struct {
@@ -263,16 +263,17 @@ const (
 INSERT INTO outbox_events (saga_id, type, available_at, queued_since, deadline_at, attempt, checks, unclear, evidence, lease_token,
 	lease_until, held_for, counted, dated)
 SELECT * FROM ` + commandArrays
-	// A rewritten command that its worker goes on holding keeps what its claim did.
-	updateCommands = `
+)
+
+// A rewritten command that its worker goes on holding keeps what its claim did.
+var updateCommands = `
 UPDATE outbox_events o SET type = t.type, available_at = t.available, queued_since = t.queued, deadline_at = t.deadline,
 	attempt = t.attempt, checks = t.checks, unclear = t.uncl, evidence = t.evidence, lease_token = t.token, lease_until = t.until,
 	held_for = t.held, counted = t.counted OR o.counted AND coalesce(o.lease_token = t.token, false),
 	dated = t.dated OR o.dated AND coalesce(o.lease_token = t.token, false)
 FROM ` + commandArrays + `
 	AS t(id, type, available, queued, deadline, attempt, checks, uncl, evidence, token, until, held, counted, dated)
-WHERE o.saga_id = t.id`
-)
+WHERE ` + lookUp("o.saga_id", "t.id")
 
 // pullRow is one row of UPDATE pull_requests.
 type pullRow struct {
@@ -280,14 +281,14 @@ type pullRow struct {
 	store.PullWrite
 }
 
-const updatePulls = `
+var updatePulls = `
 UPDATE pull_requests p SET
 	saga_status = CASE WHEN t.status = '' THEN p.saga_status ELSE t.status END,
 	merge_commit = CASE WHEN p.merge_commit = '' THEN t.merge_commit ELSE p.merge_commit END,
 	forge_state = CASE WHEN t.merged THEN 'merged' WHEN t.close AND p.forge_state = 'open' THEN 'closed' ELSE p.forge_state END,
 	updated_at = $7
 FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::bool[], $6::bool[]) AS t(id, operation, status, merge_commit, close, merged)
-WHERE p.pull_id = t.id AND p.operation_id = t.operation`
+WHERE ` + lookUp("p.pull_id", "t.id") + ` AND p.operation_id = t.operation`
 
 func (w *writes) queuePulls(b *pgx.Batch) {
 	// Rows are locked in the order of the arrays.
