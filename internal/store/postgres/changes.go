@@ -31,9 +31,9 @@ func (x *bindingSet) add(operation pgtype.UUID, status string) {
 	x.operation, x.status = append(x.operation, operation), append(x.status, status)
 }
 
-const updateBindings = `
+var updateBindings = `
 UPDATE bindings b SET status = t.status, updated_at = $3
-FROM unnest($1::uuid[], $2::text[]) AS t(operation, status) WHERE b.operation_id = t.operation`
+FROM unnest($1::uuid[], $2::text[]) AS t(operation, status) WHERE ` + lookUp("b.operation_id", "t.operation")
 
 // refSet is what callbacks without an operation id find sagas by.
 type refSet struct {

@@ -12,17 +12,18 @@ import (
 
 // The parts that the tests outside the package look at.
 var (
-	ClaimAny     = claimAny
-	ClaimOverdue = claimOverdue
-	ReadClaimed  = readClaimed
-	NextDue      = nextDueSQL
-	Heartbeat    = heartbeatSQL
-	Release      = releaseSQL
-	UpdateSagas  = updateSagas
-	UpdatePulls  = updatePulls
-	Requeue      = updateCommands
-	Unstorable   = unstorable
-	IsID         = func(s string) bool { _, ok := idOf(s); return ok }
+	ClaimAny       = claimAny
+	ClaimOverdue   = claimOverdue
+	ReadClaimed    = readClaimed
+	NextDue        = nextDueSQL
+	Heartbeat      = heartbeatSQL
+	Release        = releaseSQL
+	UpdateSagas    = updateSagas
+	UpdatePulls    = updatePulls
+	UpdateBindings = updateBindings
+	Requeue        = updateCommands
+	Unstorable     = unstorable
+	IsID           = func(s string) bool { _, ok := idOf(s); return ok }
 )
 
 // SetPatience sets how long a lost commit is looked for.

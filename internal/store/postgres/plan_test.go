@@ -26,7 +26,7 @@ func TestWorkDependsOnWhatIsDue(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, table := range []string{"saga_instances", "outbox_events", "pull_requests"} {
+	for _, table := range []string{"saga_instances", "outbox_events", "pull_requests", "bindings"} {
 		exec("ALTER TABLE " + table + " SET (autovacuum_enabled = false)")
 	}
 	exec("ANALYZE")
@@ -55,6 +55,8 @@ func TestWorkDependsOnWhatIsDue(t *testing.T) {
 	exec(`INSERT INTO pull_requests (pull_id, repo, iid, source, target, title, created_at, forge_state, operation_id, updated_at)
 		SELECT aggregate_id::uuid, 'r', 100 + row_number() OVER (), 's', 'main', 't', now(), 'open', saga_id, now()
 		FROM saga_instances WHERE NOT saga_id = ANY ('{` + strings.Join(due, ",") + `}')`)
+	exec(`INSERT INTO bindings (subject_id, target_key, operation_id, status, updated_at)
+		SELECT 's', saga_id::text, saga_id, 'MERGING', now() FROM saga_instances`)
 	exec(`INSERT INTO outbox_events (saga_id, type, available_at, queued_since)
 		SELECT operation_id, 'ring/' || 1 + iid % 2 || '/A/Do', now() + (1 - iid % 2 * 2) * interval '1 day', now()
 		FROM pull_requests WHERE iid > 100`)
@@ -101,6 +103,7 @@ func perTick(due []string) []statement {
 		{"write of sagas", postgres.UpdateSagas, []any{due, all("1"), all("2"), all("B"), all(""), all(""), all(""), all(""), all("null"), all("{}"), now, now, now, all("null")}},
 		{"write of commands", postgres.Requeue, []any{due, all("ring/1/B/Do"), now, now, now, all("1"), all("1"), all("f"), all(""), due, now, due, all("f"), all("f")}},
 		{"write of pull requests", postgres.UpdatePulls, []any{due, due, all("merging"), all(""), all("f"), all("f"), time.Now()}},
+		{"write of bindings", postgres.UpdateBindings, []any{due, all("MERGED"), time.Now()}},
 	}
 }
 
