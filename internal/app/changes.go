@@ -78,7 +78,7 @@ func (a *App) deployer(host *localgit.Host) deploy.Deployer {
 		return outside.None{}
 	}
 	d := directory.New(directory.Options{
-		Path: a.cfg.DeployPath(), Source: host,
+		Path: a.cfg.DeployPath(), Source: host, DefaultBranch: a.defaultBranch,
 		Callback: func() string { return a.URL() + "/v1/callbacks/deploy" },
 		Secret: func() string {
 			if valid := config.Values(a.o.Config.Current().Deploy.Secret); len(valid) > 0 {
@@ -91,18 +91,21 @@ func (a *App) deployer(host *localgit.Host) deploy.Deployer {
 	return d
 }
 
+// defaultBranch is a project's default branch.
+func (a *App) defaultBranch(ctx context.Context, project string) (string, error) {
+	r, err := a.store.Repo(ctx, project)
+	if errors.Is(err, store.ErrNotFound) {
+		return "", &forge.Error{Op: "default branch", Kind: forge.KindNotFound, Field: "repo", Detail: fmt.Sprintf("there is no repository %s", project)}
+	}
+	return r.DefaultBranch, err
+}
+
 func (a *App) changeService(host *localgit.Host) *change.Service {
 	s := &change.Service{
 		Store: a.store, Forges: changers(host), Projects: projects(a.o.Config.Current), Engine: a.engine,
 		Order:     func() saga.Order { return saga.Order(a.o.Config.Current().Flow.Order) },
 		Exclusive: a.cfg.Binding.LiveIsExclusive,
-		DefaultBase: func(ctx context.Context, project string) (string, error) {
-			r, err := a.store.Repo(ctx, project)
-			if errors.Is(err, store.ErrNotFound) {
-				return "", &forge.Error{Op: "default branch", Kind: forge.KindNotFound, Field: "repo", Detail: fmt.Sprintf("there is no repository %s", project)}
-			}
-			return r.DefaultBranch, err
-		},
+		DefaultBase: a.defaultBranch,
 		Backlog: backlog(a.store, a.cfg.Engine.MaxBacklog),
 	}
 	if a.cfg.Approval.Kind != "webhook" {

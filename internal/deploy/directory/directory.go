@@ -2,12 +2,14 @@
 // the others, then a link is swapped, because a folder itself can't be replaced
 // atomically. After the swap it calls back over HTTP, like a pipeline would.
 //
-//	<path>/<project>                        a link, to
-//	<path>/.releases/<project>/<commit>/    a tree, never changed once it is there
+//	<path>/<name>                        a link, to
+//	<path>/.releases/<name>/<commit>/    a tree, never changed once it is there
+//	<path>/<project>                     the default branch, where the name is another
 //
-// The link's target says which commit is live, so nothing else has to remember
-// it. Several processes may share the folder: a lock file per project orders
-// them, and an older commit never replaces a newer one.
+// A name is one project's one branch; see flat. The link's target says which
+// commit is live, so nothing else has to remember it. Several processes may
+// share the folder: a lock file per name orders them, and what is live is only
+// replaced by a commit that contains it.
 package directory
 
 import (
@@ -15,12 +17,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/url"
 	"os"
 	"path/filepath"
-	"strings"
-	"syscall"
-	"time"
 
 	"github.com/mergeflow/mergeflow/internal/deploy"
 	"github.com/mergeflow/mergeflow/internal/outbound"
@@ -36,17 +34,21 @@ type Source interface {
 
 // Options say where to deploy and whom to tell.
 type Options struct {
-	Path     string
-	Source   Source
-	Callback func() string // the deploy callback's URL
-	Secret   func() string // of the callback; nil: none
-	Keep     int           // releases kept beside the live one; 0: 2
+	Path   string
+	Source Source
+	// DefaultBranch is the branch whose folder has the project's plain name; the
+	// other branches' folders name them.
+	DefaultBranch func(ctx context.Context, project string) (string, error)
+	Callback      func() string // the deploy callback's URL
+	Secret        func() string // of the callback; nil: none
+	Keep          int           // releases kept beside the live one; 0: 2
 }
 
 // Deployer is the driver. It is safe for concurrent use.
 type Deployer struct {
 	o      Options
 	client *outbound.Client
+	sync   func(ctx context.Context, dir string) error // syncTree, but in tests
 }
 
 var _ deploy.Deployer = (*Deployer)(nil)
@@ -56,7 +58,7 @@ func New(o Options) *Deployer {
 	if o.Keep <= 0 {
 		o.Keep = 2
 	}
-	return &Deployer{o: o, client: outbound.New(outbound.Options{Secret: o.Secret})}
+	return &Deployer{o: o, client: outbound.New(outbound.Options{Secret: o.Secret}), sync: syncTree}
 }
 
 // Close lets go of idle connections.
@@ -65,28 +67,21 @@ func (d *Deployer) Close() { d.client.Close() }
 // Immediate is true: the first self-check deploys.
 func (d *Deployer) Immediate() bool { return true }
 
-// Look reads the link.
+// Look reads the link. Nothing is written.
 func (d *Deployer) Look(ctx context.Context, r deploy.Release) (deploy.State, error) {
-	p, err := d.place(r.Project)
+	p, err := d.place(ctx, r)
 	if err != nil {
 		return deploy.Unknown, err
 	}
-	return d.look(ctx, p, r)
-}
-
-func (d *Deployer) look(ctx context.Context, p place, r deploy.Release) (deploy.State, error) {
 	live, err := p.live()
 	if err != nil || live == "" {
 		return deploy.Absent, err
 	}
-	if live == r.MergeCommit {
-		return deploy.Live, nil
-	}
-	newer, err := d.o.Source.Contains(ctx, r.Project, live, r.MergeCommit)
-	if err != nil {
+	in, err := d.contains(ctx, r.Project, live, r.MergeCommit)
+	switch {
+	case err != nil:
 		return deploy.Unknown, err
-	}
-	if newer {
+	case in:
 		return deploy.Live, nil
 	}
 	return deploy.Absent, nil
@@ -94,7 +89,7 @@ func (d *Deployer) look(ctx context.Context, p place, r deploy.Release) (deploy.
 
 // Deploy writes the merge commit's tree, swaps the link to it, and calls back.
 func (d *Deployer) Deploy(ctx context.Context, r deploy.Release) error {
-	p, err := d.place(r.Project)
+	p, err := d.place(ctx, r)
 	if err != nil {
 		return err
 	}
@@ -103,11 +98,15 @@ func (d *Deployer) Deploy(ctx context.Context, r deploy.Release) error {
 		return err
 	}
 	defer unlock()
-	state, err := d.look(ctx, p, r)
+	live, err := p.live()
 	if err != nil {
 		return err
 	}
-	if state != deploy.Live {
+	due, err := d.due(ctx, p, r, live)
+	if err != nil {
+		return err
+	}
+	if due {
 		if err := d.swap(ctx, p, r); err != nil {
 			return err
 		}
@@ -115,31 +114,79 @@ func (d *Deployer) Deploy(ctx context.Context, r deploy.Release) error {
 	return d.call(ctx, r)
 }
 
+// due says whether the release has to replace what is live. It doesn't where
+// what is live contains it; it must not where neither contains the other.
+func (d *Deployer) due(ctx context.Context, p place, r deploy.Release, live string) (bool, error) {
+	if live == "" {
+		return true, nil
+	}
+	if in, err := d.contains(ctx, r.Project, live, r.MergeCommit); err != nil || in {
+		return false, err
+	}
+	newer, err := d.contains(ctx, r.Project, r.MergeCommit, live)
+	if err != nil || newer {
+		return newer, err
+	}
+	return false, fmt.Errorf("%s is live and not in the history of %s: the branch was rewritten; remove the link %s in the deploy folder if it may go",
+		live, r.MergeCommit, p.name)
+}
+
+// contains is the source's, where a commit that is gone from the repository
+// contains nothing that is still there.
+func (d *Deployer) contains(ctx context.Context, project, commit, ancestor string) (bool, error) {
+	if commit == ancestor {
+		return true, nil
+	}
+	in, err := d.o.Source.Contains(ctx, project, commit, ancestor)
+	if err != nil {
+		if back, backErr := d.o.Source.Contains(ctx, project, ancestor, commit); backErr == nil && !back {
+			return false, nil
+		}
+	}
+	return in, err
+}
+
 func (d *Deployer) swap(ctx context.Context, p place, r deploy.Release) error {
+	if _, err := p.alias(); err != nil { // before the work
+		return err
+	}
 	release := filepath.Join(p.releases, r.MergeCommit)
 	if _, err := os.Stat(release); errors.Is(err, fs.ErrNotExist) {
-		dir, err := os.MkdirTemp(p.releases, ".new-")
-		if err != nil {
-			return pathless(err)
-		}
-		defer os.RemoveAll(dir)
-		if err := os.Chmod(dir, 0o755); err != nil {
-			return pathless(err)
-		}
-		if err := d.o.Source.Export(ctx, r.Project, r.MergeCommit, dir); err != nil {
+		if err := d.export(ctx, p, r, release); err != nil {
 			return err
-		}
-		if err := os.Rename(dir, release); err != nil {
-			return pathless(err)
 		}
 	} else if err != nil {
 		return pathless(err)
 	}
-	if err := p.point(r.MergeCommit); err != nil {
+	if err := p.point(ctx, r.MergeCommit); err != nil {
 		return err
 	}
 	p.prune(d.o.Keep, r.MergeCommit)
 	return nil
+}
+
+// export makes a release. It is on the disk before it has its name: a link that
+// outlives a power cut must not lead to files that don't.
+func (d *Deployer) export(ctx context.Context, p place, r deploy.Release, release string) error {
+	p.sweep()
+	dir, err := os.MkdirTemp(p.releases, tempPrefix)
+	if err != nil {
+		return pathless(err)
+	}
+	defer os.RemoveAll(dir)
+	if err := os.Chmod(dir, 0o755); err != nil {
+		return pathless(err)
+	}
+	if err := d.o.Source.Export(ctx, r.Project, r.MergeCommit, dir); err != nil {
+		return err
+	}
+	if err := d.sync(ctx, dir); err != nil {
+		return err
+	}
+	if err := os.Rename(dir, release); err != nil {
+		return pathless(err)
+	}
+	return syncDirs(p.releases, filepath.Dir(p.releases))
 }
 
 // call tells the flow, as a pipeline would. The id is the same on every try.
@@ -153,121 +200,4 @@ func (d *Deployer) call(ctx context.Context, r deploy.Release) error {
 		return fmt.Errorf("deployed, but the callback failed: %w", err)
 	}
 	return nil
-}
-
-// place is where a project is deployed.
-type place struct {
-	link     string
-	releases string
-}
-
-func (d *Deployer) place(project string) (place, error) {
-	if !filepath.IsLocal(project) || strings.HasPrefix(project, ".") {
-		return place{}, fmt.Errorf("project %q can't be a folder", project)
-	}
-	p := place{link: filepath.Join(d.o.Path, filepath.FromSlash(project)), releases: filepath.Join(d.o.Path, ".releases", url.PathEscape(project))}
-	for _, dir := range []string{p.releases, filepath.Dir(p.link)} {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			return p, pathless(err)
-		}
-	}
-	return p, nil
-}
-
-// live is the commit that the link points to; empty where there is no link.
-func (p place) live() (string, error) {
-	to, err := os.Readlink(p.link)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return "", nil
-	case err != nil:
-		return "", fmt.Errorf("something that is no link of mergeflow's is in the way of the project's folder: %w", pathless(err))
-	}
-	if filepath.Base(filepath.Dir(to)) != filepath.Base(p.releases) {
-		return "", errors.New("the project's folder is a link that is not mergeflow's")
-	}
-	return filepath.Base(to), nil
-}
-
-// point swaps the link: a new one is made beside it and renamed over it.
-func (p place) point(commit string) error {
-	to, err := filepath.Rel(filepath.Dir(p.link), filepath.Join(p.releases, commit))
-	if err != nil {
-		return pathless(err)
-	}
-	next := filepath.Join(p.releases, ".next")
-	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return pathless(err)
-	}
-	if err := os.Symlink(to, next); err != nil {
-		return pathless(err)
-	}
-	return pathless(os.Rename(next, p.link))
-}
-
-// prune removes releases but the newest few; one that can't be removed stays.
-func (p place) prune(keep int, live string) {
-	entries, err := os.ReadDir(p.releases)
-	if err != nil {
-		return
-	}
-	type release struct {
-		name string
-		at   time.Time
-	}
-	var old []release
-	for _, e := range entries {
-		info, err := e.Info()
-		if err != nil || !e.IsDir() || e.Name() == live || strings.HasPrefix(e.Name(), ".") {
-			continue
-		}
-		old = append(old, release{e.Name(), info.ModTime()})
-	}
-	for len(old) > keep {
-		oldest := 0
-		for i := range old {
-			if old[i].at.Before(old[oldest].at) {
-				oldest = i
-			}
-		}
-		_ = os.RemoveAll(filepath.Join(p.releases, old[oldest].name))
-		old = append(old[:oldest], old[oldest+1:]...)
-	}
-}
-
-// lock orders the processes that deploy one project.
-func (p place) lock(ctx context.Context) (unlock func(), err error) {
-	f, err := os.OpenFile(filepath.Join(p.releases, ".lock"), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, pathless(err)
-	}
-	for {
-		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		if err == nil {
-			return func() { _ = f.Close() }, nil
-		}
-		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
-			_ = f.Close()
-			return nil, pathless(err)
-		}
-		t := time.NewTimer(10 * time.Millisecond)
-		select {
-		case <-ctx.Done():
-			t.Stop()
-			_ = f.Close()
-			return nil, ctx.Err()
-		case <-t.C:
-		}
-	}
-}
-
-// pathless drops the paths of this machine from an error that users see.
-func pathless(err error) error {
-	if e, ok := errors.AsType[*fs.PathError](err); ok {
-		return fmt.Errorf("%s: %w", e.Op, e.Err)
-	}
-	if e, ok := errors.AsType[*os.LinkError](err); ok {
-		return fmt.Errorf("%s: %w", e.Op, e.Err)
-	}
-	return err
 }

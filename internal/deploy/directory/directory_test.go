@@ -26,16 +26,19 @@ func (l line) Export(_ context.Context, _, commit, dir string) error {
 	return l.fail
 }
 
+// A commit of another letter is on another line of history.
 func (line) Contains(_ context.Context, _, commit, ancestor string) (bool, error) {
-	return ancestor <= commit, nil
+	return ancestor[0] == commit[0] && ancestor <= commit, nil
 }
+
+func onMain(context.Context, string) (string, error) { return "main", nil }
 
 type calls struct {
 	mu  sync.Mutex
 	ids []string
 }
 
-func rig(t *testing.T, src line) (*directory.Deployer, string, *calls) {
+func rig(t *testing.T, src directory.Source) (*directory.Deployer, string, *calls) {
 	t.Helper()
 	c := &calls{}
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -50,7 +53,7 @@ func rig(t *testing.T, src line) (*directory.Deployer, string, *calls) {
 	}))
 	t.Cleanup(srv.Close)
 	dir := t.TempDir()
-	d := directory.New(directory.Options{Path: dir, Source: src, Callback: func() string { return srv.URL }, Secret: func() string { return "s3cret" }})
+	d := directory.New(directory.Options{Path: dir, Source: src, DefaultBranch: onMain, Callback: func() string { return srv.URL }, Secret: func() string { return "s3cret" }})
 	t.Cleanup(d.Close)
 	return d, dir, c
 }
@@ -103,7 +106,7 @@ func TestAFailedExportLeavesTheOldRelease(t *testing.T) {
 	if err := d.Deploy(t.Context(), release("c1")); err != nil {
 		t.Fatal(err)
 	}
-	broken := directory.New(directory.Options{Path: dir, Source: line{fail: errors.New("disk full")}, Callback: func() string { return "http://127.0.0.1:1" }})
+	broken := directory.New(directory.Options{Path: dir, Source: line{fail: errors.New("disk full")}, DefaultBranch: onMain, Callback: func() string { return "http://127.0.0.1:1" }})
 	if err := broken.Deploy(t.Context(), release("c2")); err == nil || strings.Contains(err.Error(), dir) {
 		t.Errorf("%v", err)
 	}
@@ -136,7 +139,10 @@ func TestConcurrentDeploysEndWithTheNewest(t *testing.T) {
 func TestWhatIsInTheWayIsNotReplaced(t *testing.T) {
 	t.Parallel()
 	d, dir, _ := rig(t, line{})
-	if err := os.MkdirAll(filepath.Join(dir, "platform", "config"), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Join(dir, "platform", "config", "mine"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "platform", "config", "mine", "notes"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := d.Deploy(t.Context(), release("c1")); err == nil || !strings.Contains(err.Error(), "in the way") {
