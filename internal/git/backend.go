@@ -31,12 +31,16 @@ type Exchange struct {
 	Advertise bool
 	// User goes into the environment of hooks and reflogs; may be empty.
 	User string
-	// MaxBody bounds a request's body as sent and a push's packs, in bytes; 0: no bound.
+	// MaxBody bounds a push's pack in bytes, and a body as sent to little more; 0: no bound.
 	MaxBody int64
 }
 
 // stall is how long a client may take for the next piece of a body.
 const stall = 5 * time.Minute
+
+// commands is what a body may have beside its pack, so that a pack over the
+// bound is refused by git, whose words reach the client, and not cut off.
+const commands = 1 << 20
 
 // protocolPattern is what a client may say about the protocol version.
 var protocolPattern = regexp.MustCompile(`^[a-z0-9=:._-]{1,100}$`)
@@ -86,12 +90,11 @@ func (r Repo) ServeHTTP(w http.ResponseWriter, req *http.Request, x Exchange) er
 		if x.MaxBody > 0 {
 			// Without the writer: it would be told from the goroutine that feeds
 			// git, while this one may be writing git's answer to it.
-			body = http.MaxBytesReader(nil, body, x.MaxBody)
+			body = http.MaxBytesReader(nil, body, x.MaxBody+commands)
 			c.config = append(c.config, "receive.maxInputSize", strconv.FormatInt(x.MaxBody, 10))
 		}
-		if req.ContentLength >= 0 {
-			c.env = append(c.env, "CONTENT_LENGTH="+strconv.FormatInt(req.ContentLength, 10))
-		}
+		// No CONTENT_LENGTH: with one, http-backend spins for ever on a body that
+		// ends before it; without, the end of the body is its end.
 		c.stdin = &patientReader{body, patient}
 	}
 	if x.Service == ReceivePack && !x.Advertise {

@@ -58,11 +58,15 @@ type Options struct {
 	Forge string
 	// PullURL is where people see a merge request; may be nil.
 	PullURL func(p store.Pull) string
-	// MaxPush bounds a push in bytes; 0: no bound.
+	// MaxPush bounds a push in bytes; 0: DefaultMaxPush.
 	MaxPush int64
 	// Log gets what git clients are not told; nil: nothing is logged.
 	Log *slog.Logger
 }
+
+// DefaultMaxPush keeps one client from filling the disk; it is far above a
+// first push of most repositories.
+const DefaultMaxPush = 1 << 30
 
 // Host is the local forge.
 type Host struct {
@@ -80,6 +84,9 @@ var (
 func New(o Options) *Host {
 	if o.Forge == "" {
 		o.Forge = "default"
+	}
+	if o.MaxPush <= 0 {
+		o.MaxPush = DefaultMaxPush
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
