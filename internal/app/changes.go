@@ -103,10 +103,10 @@ func (a *App) defaultBranch(ctx context.Context, project string) (string, error)
 func (a *App) changeService(host *localgit.Host) *change.Service {
 	s := &change.Service{
 		Store: a.store, Forges: changers(host), Projects: projects(a.o.Config.Current), Engine: a.engine,
-		Order:     func() saga.Order { return saga.Order(a.o.Config.Current().Flow.Order) },
-		Exclusive: a.cfg.Binding.LiveIsExclusive,
+		Order:       func() saga.Order { return saga.Order(a.o.Config.Current().Flow.Order) },
+		Exclusive:   a.cfg.Binding.LiveIsExclusive,
 		DefaultBase: a.defaultBranch,
-		Backlog: backlog(a.store, a.cfg.Engine.MaxBacklog),
+		Backlog:     backlog(a.store, a.cfg.Engine.MaxBacklog),
 	}
 	if a.cfg.Approval.Kind != "webhook" {
 		s.Builtin = &change.Rules{AllowSelf: a.cfg.Approval.AllowSelf, For: func(target string) ([]string, int) {

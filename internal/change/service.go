@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -203,9 +204,17 @@ func (s *Service) examine(ctx context.Context, in *Submission, actor string) (Da
 		return d, asField(err, "base")
 	}
 	d.Base, d.BaseSHA = in.Base, base.SHA
-	paths := make([]string, len(in.Files))
+	if err := branchRoom(ctx, f, conf, in); err != nil {
+		return d, err
+	}
+	paths := make([]string, len(in.Files), 2*len(in.Files))
 	for i, x := range in.Files {
 		paths[i] = x.Path
+	}
+	for _, x := range in.Files {
+		if dir := path.Dir(x.Path); dir != "." {
+			paths = append(paths, dir)
+		}
 	}
 	have, err := f.Files(ctx, in.Project, base.SHA, paths)
 	if err != nil {
@@ -228,6 +237,10 @@ func (s *Service) examine(ctx context.Context, in *Submission, actor string) (Da
 			continue
 		case h.Kind == forge.FileOther:
 			add("is or lies in a submodule in %s", in.Base)
+			continue
+		case have[path.Dir(x.Path)].Kind == forge.FileRegular:
+			// The file above answers for what is below it.
+			add("lies below a file in %s", in.Base)
 			continue
 		case x.Action == "create" && h.Kind != forge.FileAbsent:
 			add("exists in %s already: use update or upsert", in.Base)

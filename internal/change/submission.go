@@ -5,8 +5,10 @@ import (
 	"path"
 	"sort"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
+	"github.com/mergeflow/mergeflow/internal/forge"
 	"github.com/mergeflow/mergeflow/internal/saga"
 	"github.com/mergeflow/mergeflow/internal/store"
 )
@@ -27,13 +29,15 @@ type Submission struct {
 
 // The limits of a submission.
 const (
-	MaxFiles       = 500
-	MaxFileBytes   = 1 << 20
-	MaxTotalBytes  = 4 << 20
-	maxPath        = 1024
-	maxName        = 200
-	maxTitle       = 255
-	maxDescription = 1 << 20
+	MaxFiles      = 500
+	MaxFileBytes  = 1 << 20
+	MaxTotalBytes = 4 << 20
+	maxPath       = 1024
+	maxName       = 200
+	maxTitle      = 255
+	// MaxDescription is in bytes, like the forge's limit, and leaves room for what
+	// is written below a description, the operation's trailer.
+	MaxDescription = forge.MaxDescription - 1<<10
 	maxLabels      = 50
 	maxExt         = 16 << 10
 )
@@ -78,8 +82,11 @@ func (s *Submission) check() *Invalid {
 	}
 	line := func(field, v string, required bool, limit int) {
 		text(field, v, required, limit)
-		if strings.ContainsAny(v, "\r\n") {
+		switch {
+		case strings.ContainsAny(v, "\r\n"):
 			add(field, "must be one line")
+		case strings.ContainsFunc(strings.ReplaceAll(v, "\x00", ""), unicode.IsControl):
+			add(field, "must not hold control characters")
 		}
 	}
 	for _, f := range []struct{ name, v string }{{"subject", s.Subject}, {"target", s.Target}} {
@@ -91,7 +98,10 @@ func (s *Submission) check() *Invalid {
 	line("project", s.Project, true, maxName)
 	line("base", s.Base, false, maxName)
 	line("title", s.Title, true, maxTitle)
-	text("description", s.Description, false, maxDescription)
+	text("description", s.Description, false, len(s.Description))
+	if len(s.Description) > MaxDescription {
+		add("description", "has more than %d bytes", MaxDescription)
+	}
 	if len(s.Labels) > maxLabels {
 		add("labels", "more than %d", maxLabels)
 	}

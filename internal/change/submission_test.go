@@ -1,6 +1,7 @@
 package change
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -35,6 +36,8 @@ func TestBadFieldsAreNamed(t *testing.T) {
 		"target of a dot":    {"target", func(s *Submission) { s.Target = "." }},
 		"NUL in target":      {"target", func(s *Submission) { s.Target = "a\x00b" }},
 		"two-line title":     {"title", func(s *Submission) { s.Title = "a\nb" }},
+		"escape in title":    {"title", func(s *Submission) { s.Title = "a\x1b[2Jb" }},
+		"tab in target":      {"target", func(s *Submission) { s.Target = "a\tb" }},
 		"long title":         {"title", func(s *Submission) { s.Title = long }},
 		"broken description": {"description", func(s *Submission) { s.Description = "\xff" }},
 		"no files":           {"files", func(s *Submission) { s.Files = nil }},
@@ -64,7 +67,8 @@ func TestBadFieldsAreNamed(t *testing.T) {
 		"NUL in ext":         {"ext", func(s *Submission) { s.Ext = map[string]any{"a": "\x00"} }},
 		"large ext":          {"ext", func(s *Submission) { s.Ext = map[string]any{"a": strings.Repeat("x", maxExt)} }},
 		"label of two":       {"labels[0]", func(s *Submission) { s.Labels = []string{"a,b"} }},
-		"too many labels":    {"labels", func(s *Submission) { s.Labels = strings.Split(strings.Repeat("a ", maxLabels)+"a", " ") }},
+		"too many labels":    {"labels", func(s *Submission) { s.Labels = slices.Repeat([]string{"a"}, maxLabels+1) }},
+		"long label":         {"labels[0]", func(s *Submission) { s.Labels = []string{strings.Repeat("x", 101)} }},
 		"unknown order":      {"order", func(s *Submission) { s.Order = "random" }},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -27,6 +27,10 @@ type Repository struct {
 	CreatedAt       time.Time
 }
 
+// MaxDescription bounds a merge request's description in bytes. Every forge
+// takes that much; who adds to a text must leave room for it.
+const MaxDescription = 64 << 10
+
 // NewMergeRequest asks a Host for a merge request.
 type NewMergeRequest struct {
 	Project     string

@@ -30,7 +30,7 @@ func (h *Host) CreateMergeRequest(ctx context.Context, in forge.NewMergeRequest)
 	if err := checkLine(in.Title, maxTitle); err != nil {
 		return forge.MergeRequest{}, invalid(op, "title", "the title %v", err)
 	}
-	if err := checkText(in.Description, maxText); err != nil {
+	if err := checkText(in.Description, forge.MaxDescription); err != nil {
 		return forge.MergeRequest{}, invalid(op, "description", "the description %v", err)
 	}
 	if err := checkLine(in.Author, maxPerson); err != nil {

@@ -10,7 +10,6 @@ import (
 const (
 	maxName   = 100 // bytes of a repository's name
 	maxTitle  = 500
-	maxText   = 64 << 10
 	maxPerson = 200
 )
 
