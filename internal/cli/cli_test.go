@@ -11,12 +11,14 @@ import (
 	"net/http/httptest"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/mergeflow/mergeflow/internal/forge"
 	"github.com/mergeflow/mergeflow/internal/httpapi"
 )
 
@@ -62,6 +64,15 @@ func TestEveryCommandHasHelp(t *testing.T) {
 	walk(s.root())
 	if n < 30 {
 		t.Errorf("only %d commands were looked at", n)
+	}
+}
+
+// A limit that the server has is told before it is met.
+func TestHelpTellsTheLimitOfADescription(t *testing.T) {
+	t.Parallel()
+	s := &session{stdout: io.Discard, stderr: io.Discard}
+	if u := s.prCreateCmd().Flags().Lookup("description").Usage; !strings.Contains(u, strconv.Itoa(forge.MaxDescription)+" bytes") {
+		t.Errorf("--description: %s", u)
 	}
 }
 

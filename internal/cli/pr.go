@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/mergeflow/mergeflow/internal/forge"
 	"github.com/mergeflow/mergeflow/internal/httpapi"
 )
 
@@ -102,7 +103,7 @@ func (s *session) prCreateCmd() *cobra.Command {
 	f.StringVar(&in.Source, "source", "", "the branch to merge (required)")
 	f.StringVar(&in.Target, "target", "", "the branch to merge into (required)")
 	f.StringVar(&in.Title, "title", "", "one line (required)")
-	f.StringVar(&in.Description, "description", "", "as long as it takes")
+	f.StringVar(&in.Description, "description", "", fmt.Sprintf("any text of at most %d bytes", forge.MaxDescription))
 	f.StringArrayVar(&in.Watchers, "watch", nil, "who is told when it is merged; may be repeated")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		api, err := s.client(c)

@@ -350,6 +350,23 @@ func TestBadInputNamesTheField(t *testing.T) {
 	}
 }
 
+// The door's limit is the forge's: what passes one passes the other.
+func TestTheLongestDescriptionIsTheForges(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	w := r.repo()
+	w.push("f", "f.txt", "x")
+	in := forge.NewMergeRequest{Project: "app", Source: "f", Target: "main", Title: "t", Description: strings.Repeat("ä", forge.MaxDescription/2)}
+	if _, err := r.svc.Create(t.Context(), in); err != nil {
+		t.Fatal(err)
+	}
+	in.Description += "x"
+	_, err := r.svc.Create(t.Context(), in)
+	if bad, ok := errors.AsType[*pull.Invalid](err); !ok || bad.Field != "description" || !strings.Contains(bad.Detail, "65536 bytes") {
+		t.Errorf("%v", err)
+	}
+}
+
 // What somebody merged on the forge is not closed, whatever the saga is doing;
 // a forge that can't be read keeps nobody from closing what has not begun.
 func TestCloseLooksAtTheForge(t *testing.T) {

@@ -10,10 +10,9 @@ import (
 
 // The limits of a pull request's texts.
 const (
-	maxTitle       = 255 // characters, GitLab's limit
-	maxDescription = 1 << 20
-	maxWatchers    = 100
-	maxName        = 100
+	maxTitle    = 255 // characters, GitLab's limit
+	maxWatchers = 100
+	maxName     = 100
 )
 
 func validate(in forge.NewMergeRequest) error {
@@ -26,7 +25,7 @@ func validate(in forge.NewMergeRequest) error {
 		{"source", in.Source, true, 250},
 		{"target", in.Target, true, 250},
 		{"title", in.Title, true, maxTitle},
-		{"description", in.Description, false, maxDescription},
+		{"description", in.Description, false, len(in.Description)}, // in bytes, below
 	} {
 		switch {
 		case f.required && strings.TrimSpace(f.value) == "":
@@ -37,6 +36,9 @@ func validate(in forge.NewMergeRequest) error {
 		if err := Text(f.name, f.value); err != nil {
 			return err
 		}
+	}
+	if len(in.Description) > forge.MaxDescription {
+		return &Invalid{Field: "description", Detail: fmt.Sprintf("has more than %d bytes", forge.MaxDescription)}
 	}
 	if strings.ContainsAny(in.Title, "\r\n") {
 		return &Invalid{Field: "title", Detail: "must be one line"}
