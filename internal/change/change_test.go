@@ -124,6 +124,27 @@ func TestSomebodyElsesBranch(t *testing.T) {
 	}
 }
 
+// A branch that came into the way after the door had looked is told, and the
+// change goes on without it.
+func TestABranchThatCameIntoTheWay(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, forge.Repository{})
+	release := r.forge.hold()
+	op := r.submit("a.yaml", change.ApprovalFirst)
+	r.git("push", "-q", "origin", "main:mergeflow")
+	r.approve(op, 1)
+	release()
+	row := r.until(op, change.CreateFailed)
+	if f := row.Failure; f.Kind != saga.NeedsHuman || !strings.Contains(f.Error, "mergeflow/"+op) || !strings.Contains(f.Hint, "in the way") {
+		t.Errorf("%+v", f)
+	}
+	r.git("push", "-q", "origin", ":mergeflow")
+	if _, err := r.svc.Operate(t.Context(), row, saga.Retry, "it is gone", "ops"); err != nil {
+		t.Fatal(err)
+	}
+	r.until(op, change.HandleMerged)
+}
+
 // A branch that only claims to be the operation's, by the marker that anybody
 // may write, is not adopted, and nobody's approval is put on it.
 func TestAForgedBranch(t *testing.T) {

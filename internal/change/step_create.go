@@ -2,6 +2,7 @@ package change
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -131,8 +132,16 @@ func (s *Steps) makeBranch(ctx context.Context, o opened, inputs []store.Input) 
 			return head, out
 		}
 		return "", outcome(saga.Unclear(saga.Clean(err.Error(), 1000)))
+	case nested(err):
+		return "", outcome(saga.FailWith(saga.NeedsHuman, err.Error(), "delete or rename the branch that is in the way, or name mergeflow's branches otherwise (projects[].mr.branch), then retry"))
 	}
 	return "", outcome(writeFailed(err, "fix the cause, then retry: what exists is adopted"))
+}
+
+// nested says that a branch came into the way after the door had looked.
+func nested(err error) bool {
+	e, ok := errors.AsType[*forge.Error](err)
+	return ok && e.Kind == forge.KindInvalid && e.Field == "branch"
 }
 
 func newChange(row saga.Row, d Data, branch, base string, inputs []store.Input) forge.NewChange {
