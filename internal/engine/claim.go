@@ -31,7 +31,7 @@ func (e *Engine) claimLoop(claims, rest context.Context) {
 			continue
 		}
 		backoff = e.o.Poll
-		e.reached()
+		e.turned()
 		if full {
 			continue // there may be more that is due
 		}
@@ -72,6 +72,9 @@ func (e *Engine) claimOnce(rest context.Context) (full bool, err error) {
 		ctx, cancel := context.WithTimeout(rest, claimLimit)
 		got, err = e.claim(ctx, in)
 		cancel()
+		if err == nil {
+			e.reached()
+		}
 	}
 	if in.OverdueOnly {
 		for range got {

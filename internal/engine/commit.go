@@ -201,7 +201,14 @@ func (e *Engine) commitOutcome(rest context.Context, x *execution, out saga.Outc
 	f, settings := x.flow, e.o.Settings()
 	c := &commit{req: store.Request{SagaID: x.claimed.Row.ID, Token: x.claimed.Lease.Token}, command: x.command, giveUp: time.Now().Add(e.o.Lease)}
 	c.decide = func(l store.Locked) (store.Writes, error) {
-		w, err := f.Settle(l, x.claimed.Lease.Token, out, saga.Execution{Overdue: overdue, Jitter: jitter()}, settings)
+		run := saga.Execution{Overdue: overdue, Jitter: jitter()}
+		if pause := e.reached(); pause > 0 {
+			// Asked here, under lock: an outage may have come to its end since the
+			// look. A step whose deadline passed while it ran settles by its budget.
+			// Not less than a second: the pause's last moment brings no row of looks.
+			run.Overdue, run.Paused = overdue && x.claimed.Overdue, max(pause, time.Second)
+		}
+		w, err := f.Settle(l, x.claimed.Lease.Token, out, run, settings)
 		if err != nil || !l.Held {
 			return w, err
 		}

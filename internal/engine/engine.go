@@ -306,19 +306,29 @@ func (e *Engine) Healthy() error {
 // Busy is how many steps run here now.
 func (e *Engine) Busy() int { return len(e.slots) }
 
-// reached notes that the database answered. An outage longer than a lease
-// pauses deadlines for one lease: nobody could do anything about them.
-func (e *Engine) reached() {
+// turned notes a round of the claim loop.
+func (e *Engine) turned() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.beat = time.Now()
+}
+
+// reached notes that the database answered, and says how long deadlines still
+// pause: an outage longer than a lease pauses them for one lease, since nobody
+// could do anything about them. They are looked at all the same (saga.Settle
+// says what becomes of a command that is overdue then).
+func (e *Engine) reached() (pause time.Duration) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	now := time.Now()
 	if !e.outage.IsZero() {
-		if time.Since(e.outage) > e.o.Lease {
-			e.pause = time.Now().Add(e.o.Lease)
-			e.o.Log.Warn("the database is back; deadlines pause for one lease", "outage", time.Since(e.outage).Round(time.Second))
+		if out := now.Sub(e.outage); out > e.o.Lease {
+			e.pause = now.Add(e.o.Lease)
+			e.o.Log.Warn("the database is back; deadlines pause for one lease", "outage", out.Round(time.Second))
 		}
 		e.outage = time.Time{}
 	}
+	return e.pause.Sub(now)
 }
 
 func (e *Engine) missed() {
@@ -327,12 +337,6 @@ func (e *Engine) missed() {
 	if e.outage.IsZero() {
 		e.outage = time.Now()
 	}
-}
-
-func (e *Engine) deadlinesPaused() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return time.Now().Before(e.pause)
 }
 
 func jitter() float64 { return rand.Float64() }

@@ -126,30 +126,32 @@ func (e *Engine) expired(x *execution) bool {
 	return time.Now().After(x.leaseUntil)
 }
 
-// perform runs the step, and before a deadline is applied one more look. back
-// is false when the step did not return in time.
+// perform runs the step, and before a deadline is applied one more look. A
+// command that is past its deadline when it begins is only looked at, whatever
+// becomes of the deadline: it may run beside the workers, and its claim counted
+// no attempt. back is false when the step did not return in time.
 func (e *Engine) perform(x *execution) (out saga.Outcome, overdue, back bool) {
-	overdue = x.claimed.Overdue && !e.deadlinesPaused()
+	dated := !x.deadline.IsZero()
+	left := time.Until(x.deadline)
+	overdue = x.claimed.Overdue || dated && left <= 0
 	step := x.flow.Steps[x.command]
 	if step.Look == nil && step.Perform == nil { // saga.DeadlineOnly
 		return saga.NotDone("nothing came"), overdue, true
 	}
-	look := overdue || step.Perform == nil || x.claimed.Row.Pending != nil
-	reserve := time.Duration(0)
-	limit := lookLimit
-	if !look {
-		limit = x.spec.Execution
-		if !x.deadline.IsZero() {
-			left := time.Until(x.deadline)
-			reserve = min(lookLimit, left/5)
-			if limit == 0 || left-reserve < limit {
-				limit = left - reserve
-			}
+	if overdue || step.Perform == nil || x.claimed.Row.Pending != nil {
+		out, back = e.run(x, step, true, lookLimit)
+		return out, overdue, back
+	}
+	limit, reserve := limitOf(x.spec, e.o.Lease), time.Duration(0)
+	if dated {
+		reserve = min(lookLimit, left/5)
+		if left-reserve < limit || x.spec.Execution == 0 {
+			limit = left - reserve
 		}
 	}
-	out, back = e.run(x, step, look, limit)
-	if !back || look || x.deadline.IsZero() || settles(out) || e.deadlinesPaused() {
-		return out, overdue, back
+	out, back = e.run(x, step, false, limit)
+	if !back || !dated || settles(out) {
+		return out, false, back
 	}
 	if time.Until(x.deadline) > reserve {
 		return out, false, true // the step gave up before its time: settle by its budget
@@ -164,21 +166,28 @@ func (e *Engine) perform(x *execution) (out saga.Outcome, overdue, back bool) {
 	return out, true, true
 }
 
+// limitOf is how long a step may run that no deadline limits: what its state
+// says of one execution or else of all of them; a lease where it says nothing.
+func limitOf(spec *saga.Spec, lease time.Duration) time.Duration {
+	for _, d := range []time.Duration{spec.Execution, spec.Deadline.After} {
+		if d > 0 {
+			return d
+		}
+	}
+	return lease
+}
+
 // settles says that an outcome leaves nothing to wait for.
 func settles(o saga.Outcome) bool { return o.Settles() }
 
-// run calls the step in its own goroutine, under a limit, and survives a panic.
+// run calls the step in its own goroutine, always under a limit, and survives a panic.
 func (e *Engine) run(x *execution, step Step, look bool, limit time.Duration) (saga.Outcome, bool) {
 	f := step.Perform
 	if look {
 		f = step.Look
 	}
-	ctx := x.ctx
-	if limit > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(x.ctx, limit, errCutOff)
-		defer cancel()
-	}
+	ctx, cancel := context.WithTimeoutCause(x.ctx, limit, errCutOff)
+	defer cancel()
 	row := x.claimed.Row
 	began := time.Now()
 	answer := make(chan saga.Outcome, 1)

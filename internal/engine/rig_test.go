@@ -187,6 +187,39 @@ func (r *rig) until(id, what string, cond func(saga.Row) bool) saga.Row {
 	}
 }
 
+// claimAndDie plays an instance that claims what is due and is gone.
+func (r *rig) claimAndDie(n int) {
+	r.t.Helper()
+	in := store.Claim{Max: n, Lease: time.Second}
+	for i := range pull.Table.States {
+		if s := &pull.Table.States[i]; s.Kind == saga.Running {
+			in.Kinds = append(in.Kinds, store.ClaimKind{Type: saga.TypeOf(pull.Table.Name, pull.Table.Version, s.State, s.Command), Cap: n, Deadline: r.set.DeadlineOf(s)})
+		}
+	}
+	if got, err := r.store.Claim(r.t.Context(), in); err != nil || len(got) != n {
+		r.t.Fatalf("claimed %d of %d: %v", len(got), n, err)
+	}
+}
+
+// untilEnd is untilState for a way that takes longer than until's patience; for
+// a bubble of synctest.
+func (r *rig) untilEnd(id string, s saga.State) saga.Row {
+	r.t.Helper()
+	for range 1000 {
+		row := r.row(id)
+		spec, _ := pull.Table.Spec(row.State)
+		switch {
+		case row.State == s:
+			return row
+		case spec.Kind == saga.Failed || spec.Kind == saga.Final:
+			r.t.Fatalf("it ended in %s: %+v", row.State, row.Failure)
+		}
+		time.Sleep(10 * time.Second)
+	}
+	r.t.Fatalf("not in %s after 10000 s: %+v", s, r.row(id))
+	return saga.Row{}
+}
+
 func (r *rig) untilState(id string, s saga.State) saga.Row {
 	r.t.Helper()
 	return r.until(id, string(s), func(row saga.Row) bool { return row.State == s })

@@ -73,7 +73,7 @@ func Decide(f *Flow, row Row, ev Event, s Settings) (Decision, error) {
 		return d, refuse(f, row, spec, ev, ErrAlreadyAdvanced)
 	}
 	if ev.Requeue != nil {
-		return requeue(d, spec, ev, f, row)
+		return requeue(d, spec, ev, f, row, s)
 	}
 	edge, ok := edgeOf(spec, ev.Name)
 	if !ok || !edge.open(row) {
@@ -355,13 +355,20 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-func requeue(d Decision, spec *Spec, ev Event, f *Flow, row Row) (Decision, error) {
+func requeue(d Decision, spec *Spec, ev Event, f *Flow, row Row, s Settings) (Decision, error) {
 	if row.Command == nil {
 		return d, refuse(f, row, spec, ev, ErrAlreadyAdvanced)
 	}
 	q, c := ev.Requeue, *row.Command
 	c.Attempt, c.Checks, c.Unclear, c.Evidence = q.Attempt, q.Checks, q.Unclear, q.Evidence
 	c.AvailableAt, c.LeaseUntil = ev.At.Add(q.After), time.Time{}
+	switch end := ev.At.Add(q.Extend); {
+	case q.Extend <= 0:
+	case c.DeadlineAt.IsZero():
+		c.QueuedSince = end.Add(-s.QueuedLimit())
+	default:
+		c.DeadlineAt = end
+	}
 	if !c.DeadlineAt.IsZero() && c.AvailableAt.After(c.DeadlineAt) {
 		c.AvailableAt = c.DeadlineAt // the last look is at the deadline, not after it
 	}

@@ -29,6 +29,9 @@ type Requeue struct {
 	Checks   int
 	Unclear  bool
 	Evidence string
+	// Extend, where set, moves a deadline or queue limit that has passed to that
+	// much from now.
+	Extend time.Duration
 	// Note goes into the saga's notes; empty for a mere poll.
 	Note string
 }

@@ -130,13 +130,21 @@ func (o Outcome) String() string {
 
 // Execution is what Settle must know of the run that gave an outcome.
 type Execution struct {
-	Overdue bool    // the deadline had passed when it was claimed, or passed while it ran
-	Jitter  float64 // in [0,1), spreads the backoff
+	Overdue bool // the deadline had passed when it was claimed, or passed while it ran
+	// Paused, where set, is how long deadlines are not applied. Overdue then
+	// means that the claim was: a look, which counted no attempt.
+	Paused time.Duration
+	Jitter float64 // in [0,1), spreads the backoff
 }
 
 // Settle turns a step's outcome into the event that Decide takes: a move, or a
 // requeue while the budget lasts. It is where "a deadline is applied only after
 // a look that settled nothing" and "a close waits for the step" are decided.
+//
+// While deadlines pause, a command that was claimed past its own and that the
+// look did not settle gets the time until the pause's end, and is claimed as any
+// other in it: its deadline is moved and not just disregarded, so that what runs
+// then has a limit and is counted as an attempt.
 func Settle(f *Flow, row Row, o Outcome, x Execution, s Settings) Event {
 	spec, ok := f.Spec(row.State)
 	ev := Event{Version: row.Version, Actor: ActorEngine, Step: true, Data: o.data, Detail: o.detail}
@@ -205,7 +213,7 @@ func Settle(f *Flow, row Row, o Outcome, x Execution, s Settings) Event {
 		p.Version, p.Step = row.Version, true
 		return p
 	}
-	if x.Overdue {
+	if x.Overdue && x.Paused <= 0 {
 		ev.Name = DeadlineUp
 		if c.DeadlineAt.IsZero() && spec.Kind == Running {
 			ev.Name = QueueLimit
@@ -218,11 +226,19 @@ func Settle(f *Flow, row Row, o Outcome, x Execution, s Settings) Event {
 		return ev
 	}
 	q.Checks++
-	q.Attempt = max(0, c.Attempt-1) // a look is no attempt
+	if !x.Overdue {
+		q.Attempt = max(0, c.Attempt-1) // a look is no attempt
+	}
 	q.Unclear = (c.Unclear || o.kind == outcomeUnclear) && !notDone
 	q.After = o.after
 	if q.After <= 0 {
 		q.After = s.PollOf(spec).After(q.Checks)
+	}
+	if x.Overdue {
+		q.Extend = x.Paused
+		if spec.Command == DeadlineOnly {
+			q.After = x.Paused // there is nothing to look at before
+		}
 	}
 	switch {
 	case row.Pending == nil:

@@ -100,6 +100,52 @@ func TestDeadlineAfterALook(t *testing.T) {
 	}
 }
 
+// While deadlines pause, what a look of an overdue command did not settle gets
+// the time until the pause's end, and its attempts stay counted as they were.
+func TestAnOverdueCommandGetsTheTimeUntilThePausesEnd(t *testing.T) {
+	t.Parallel()
+	paused := saga.Execution{Overdue: true, Paused: time.Minute}
+	end := at.Add(time.Minute)
+	put := func(f *saga.Flow, row saga.Row, o saga.Outcome) *saga.CommandRow {
+		t.Helper()
+		ev := saga.Settle(f, row, o, paused, budget)
+		ev.At = at
+		d, err := saga.Decide(f, row, ev, budget)
+		if err != nil || len(d.Moves) != 0 {
+			t.Fatalf("%s: %+v %v", o, d.Moves, err)
+		}
+		return d.Row.Command
+	}
+	unsettled := []saga.Outcome{saga.NotDone("open"), saga.NotYet("locked"), saga.Unclear("timeout"), saga.FailWith(saga.Transient, "503", "")}
+	row := pullRow(t, pull.Merging)
+	row.Command.DeadlineAt, row.Command.Attempt = at.Add(-time.Hour), 3
+	for _, o := range unsettled {
+		c := put(pull.Table, row, o)
+		if !c.DeadlineAt.Equal(end) || !c.AvailableAt.After(at) || c.AvailableAt.After(end) || c.Attempt != 3 {
+			t.Errorf("%s: %+v", o, c)
+		}
+	}
+	row.Command.DeadlineAt, row.Command.Attempt, row.Command.QueuedSince = time.Time{}, 0, at.Add(-2*time.Hour)
+	for _, o := range unsettled {
+		c := put(pull.Table, row, o)
+		if !c.DeadlineAt.IsZero() || !c.QueuedSince.Add(budget.QueuedLimit()).Equal(end) || !c.AvailableAt.After(at) || c.Attempt != 0 {
+			t.Errorf("in the queue, %s: %+v", o, c)
+		}
+	}
+	if ev := saga.Settle(pull.Table, row, saga.Done("merged", nil), paused, budget); ev.Name != saga.OK {
+		t.Errorf("a proven merge is a move: %+v", ev)
+	}
+	for i := range change.Table.States {
+		if s := &change.Table.States[i]; s.Command == saga.DeadlineOnly {
+			row := rowIn(change.Table, s)
+			row.Command.DeadlineAt = at
+			if c := put(change.Table, row, saga.NotDone("nothing came")); !c.AvailableAt.Equal(end) || !c.DeadlineAt.Equal(end) {
+				t.Errorf("%s has nothing to look at before its deadline: %+v", s.State, c)
+			}
+		}
+	}
+}
+
 func TestPendingCloseIsAppliedByALookThatFoundNothing(t *testing.T) {
 	t.Parallel()
 	row := pullRow(t, pull.Merging)
