@@ -44,7 +44,7 @@ func (e *Engine) claimLoop(claims, rest context.Context) {
 // claimOnce takes what is due for the workers that are free. full says that it
 // took all it asked for, so more may wait.
 func (e *Engine) claimOnce(rest context.Context) (full bool, err error) {
-	free := e.takeSlots()
+	free := e.workers.take(e.o.Workers) // what isn't used goes back at once
 	in := store.Claim{Max: free, Lease: e.o.Lease, Queued: e.o.Settings().QueuedLimit()}
 	if free == 0 {
 		// Nothing is free, but what is past its deadline is still looked at:
@@ -56,7 +56,7 @@ func (e *Engine) claimOnce(rest context.Context) (full bool, err error) {
 	for _, k := range e.kinds {
 		n := in.Max
 		if c := e.caps[k.typ]; c != nil && !in.OverdueOnly {
-			n = takeUpTo(c, min(n, k.cap))
+			n = c.take(min(n, k.cap))
 			taken[k.typ] = n
 			if n == 0 {
 				continue
@@ -82,9 +82,7 @@ func (e *Engine) claimOnce(rest context.Context) (full bool, err error) {
 			e.steps.Add(1)
 		}
 	} else {
-		for range free - len(got) {
-			<-e.slots
-		}
+		e.workers.give(free - len(got))
 		e.steps.Add(len(got))
 	}
 	for _, c := range got {
@@ -93,9 +91,7 @@ func (e *Engine) claimOnce(rest context.Context) (full bool, err error) {
 		}
 	}
 	for typ, n := range taken {
-		for range n {
-			<-e.caps[typ]
-		}
+		e.caps[typ].give(n)
 	}
 	if err != nil {
 		return false, err
@@ -129,26 +125,12 @@ func (e *Engine) claim(ctx context.Context, in store.Claim) ([]store.Claimed, er
 	return got, err
 }
 
-// takeSlots takes every free worker; what isn't used goes back at once.
-func (e *Engine) takeSlots() int { return takeUpTo(e.slots, e.o.Workers) }
-
-func takeUpTo(c chan struct{}, n int) int {
-	for i := range n {
-		select {
-		case c <- struct{}{}:
-		default:
-			return i
-		}
-	}
-	return n
-}
-
 // idle sleeps until the next due time, a wake-up, or a jittered poll. It
 // answers false when the loop should end.
 func (e *Engine) idle(ctx context.Context) bool {
 	wait := time.Duration(float64(e.o.Poll) * (0.75 + jitter()/2))
-	if len(e.slots) < cap(e.slots) {
-		if in, ok, err := e.o.Store.NextDue(ctx, e.Kinds()); err == nil && ok {
+	if kinds := e.claimable(); len(kinds) > 0 {
+		if in, ok, err := e.o.Store.NextDue(ctx, kinds); err == nil && ok {
 			wait = min(wait, max(in, time.Millisecond))
 		}
 	}
@@ -161,6 +143,22 @@ func (e *Engine) idle(ctx context.Context) bool {
 	case <-t.C:
 	}
 	return true
+}
+
+// claimable are the kinds of which one more could run now. What is due of the
+// others is none of the claim loop's business until a place is given back, which
+// wakes it.
+func (e *Engine) claimable() []string {
+	if e.workers.full() {
+		return nil
+	}
+	var kinds []string
+	for _, k := range e.kinds {
+		if c := e.caps[k.typ]; c == nil || !c.full() {
+			kinds = append(kinds, k.typ)
+		}
+	}
+	return kinds
 }
 
 func sleep(ctx context.Context, d time.Duration) bool {

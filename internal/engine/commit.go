@@ -23,13 +23,16 @@ type commit struct {
 	result  chan store.Result // buffered, answered once
 }
 
-// submit hands a decision to the committer and waits for its answer.
+// submit hands a decision to the committer and waits for its answer. What comes
+// after the committer's end is refused.
 func (e *Engine) submit(ctx context.Context, c *commit) store.Result {
 	c.result = make(chan store.Result, 1)
 	select {
 	case e.commits <- c:
 	case <-ctx.Done():
 		return store.Result{Err: ctx.Err()}
+	case <-e.commitDone:
+		return store.Result{Err: errStopping}
 	}
 	select {
 	case r := <-c.result:
@@ -37,45 +40,70 @@ func (e *Engine) submit(ctx context.Context, c *commit) store.Result {
 	case <-ctx.Done():
 		// The answer may still come, and be written; the caller reads the saga.
 		return store.Result{Err: fmt.Errorf("%w: %w", store.ErrUnknown, ctx.Err())}
+	case <-e.commitDone:
+	}
+	select {
+	case r := <-c.result:
+		return r
+	default:
+		return store.Result{Err: errStopping} // it was queued when nobody read the queue any more
 	}
 }
 
 // commitLoop gathers what has piled up while the last commit was under way and
-// writes it in one transaction.
-func (e *Engine) commitLoop(ctx context.Context) {
-	var again []*commit // busy sagas, for the next batch
+// writes it in one transaction. It waits for no single saga (busySagas does).
+func (e *Engine) commitLoop(rest context.Context) {
+	defer close(e.commitDone)
+	busy := e.newBusySagas()
+	var queue []*commit // what comes before e.commits, in the order in which it came
 	for {
-		batch, alone := again, []*commit(nil)
-		again = nil
-		if len(batch) == 0 {
+		if len(queue) == 0 {
 			select {
 			case c := <-e.commits:
-				batch = append(batch, c)
-			case <-ctx.Done():
-				e.refuseRest()
-				return
+				queue = append(queue, c)
+			case w := <-busy.back:
+				queue = busy.returned(rest, w)
+			case <-rest.Done():
 			}
 		}
-		batch, alone = e.gather(batch)
-		again = append(again, alone...)
-		again = append(again, e.apply(ctx, batch)...)
+		if rest.Err() != nil {
+			for _, c := range append(queue, busy.end()...) {
+				c.answer(e, store.Result{Err: errStopping})
+			}
+			e.refuseRest()
+			return
+		}
+		for range len(busy.back) {
+			queue = append(busy.returned(rest, <-busy.back), queue...)
+		}
+		batch, next := e.gather(queue, busy)
+		queue = nil
+		for _, c := range e.applyTogether(rest, batch) {
+			if c.busy < 2 {
+				queue = append(queue, c)
+				continue
+			}
+			busy.add(rest, c)
+		}
+		queue = append(queue, next...)
 	}
 }
 
-// gather fills the batch from the queue, one commit per saga; the second of a
-// saga waits for the next batch.
-func (e *Engine) gather(batch []*commit) (now, next []*commit) {
+// gather fills the batch from the queue, one commit per saga. The second of a
+// saga waits for the next batch, and any of a busy saga for that one's turn.
+func (e *Engine) gather(queue []*commit, busy *busySagas) (now, next []*commit) {
 	seen := make(map[string]bool, e.o.Batch)
-	now = batch[:0]
 	add := func(c *commit) {
-		if seen[c.req.SagaID] {
+		switch {
+		case busy.divert(c):
+		case seen[c.req.SagaID] || len(now) == e.o.Batch:
 			next = append(next, c)
-			return
+		default:
+			seen[c.req.SagaID] = true
+			now = append(now, c)
 		}
-		seen[c.req.SagaID] = true
-		now = append(now, c)
 	}
-	for _, c := range batch {
+	for _, c := range queue {
 		add(c)
 	}
 	for len(now) < e.o.Batch {
@@ -90,36 +118,17 @@ func (e *Engine) gather(batch []*commit) (now, next []*commit) {
 	return now, next
 }
 
-// apply writes one batch and answers it; what could not be written yet comes back.
-func (e *Engine) apply(ctx context.Context, batch []*commit) (again []*commit) {
-	// A saga that was busy twice is waited for, alone, so that it stalls nobody.
-	var together []*commit
-	for _, c := range batch {
-		if c.busy < 2 {
-			together = append(together, c)
-			continue
-		}
-		c.req.Wait = true
-		again = append(again, e.applyTogether(ctx, []*commit{c})...)
-	}
-	if len(together) > 0 {
-		again = append(again, e.applyTogether(ctx, together)...)
-	}
-	return again
-}
-
-func (e *Engine) applyTogether(ctx context.Context, batch []*commit) (again []*commit) {
-	reqs := make([]store.Request, len(batch))
-	for i, c := range batch {
-		reqs[i] = c.req
+// applyTogether writes one batch and answers it; what could not be written yet
+// comes back.
+func (e *Engine) applyTogether(rest context.Context, batch []*commit) (again []*commit) {
+	if len(batch) == 0 {
+		return nil
 	}
 	began := time.Now()
 	err := pass(fault.CommitBefore, batch)
 	var results []store.Result
 	if err == nil {
-		results, err = e.o.Store.Apply(ctx, reqs, func(i int, l store.Locked) (store.Writes, error) {
-			return batch[i].decide(l)
-		})
+		results, err = e.apply(rest, batch)
 	}
 	if err == nil {
 		err = pass(fault.CommitDone, batch)
@@ -128,21 +137,21 @@ func (e *Engine) applyTogether(ctx context.Context, batch []*commit) (again []*c
 		e.missed()
 		e.o.Log.Warn("a commit failed", "sagas", len(batch), "error", err)
 		for _, c := range batch {
-			if ctx.Err() != nil || time.Now().After(c.giveUp) {
+			if e.tooLate(rest, c) {
 				c.answer(e, store.Result{Err: err})
 				continue
 			}
 			again = append(again, c)
 		}
 		if len(again) > 0 {
-			sleep(ctx, 100*time.Millisecond+time.Duration(jitter()*float64(400*time.Millisecond)))
+			sleep(rest, 100*time.Millisecond+time.Duration(jitter()*float64(400*time.Millisecond)))
 		}
 		return again
 	}
 	e.o.Observer.Commit(len(batch), time.Since(began))
 	for i, c := range batch {
 		r := results[i]
-		if errors.Is(r.Err, store.ErrBusy) && time.Now().Before(c.giveUp) {
+		if errors.Is(r.Err, store.ErrBusy) && !e.tooLate(rest, c) {
 			c.busy++
 			again = append(again, c)
 			continue
@@ -150,6 +159,17 @@ func (e *Engine) applyTogether(ctx context.Context, batch []*commit) (again []*c
 		c.answer(e, r)
 	}
 	return again
+}
+
+// tooLate says that a commit is not tried again.
+func (e *Engine) tooLate(rest context.Context, c *commit) bool {
+	if rest.Err() != nil {
+		return true
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	now := time.Now()
+	return now.After(c.giveUp) || !e.lastTry.IsZero() && now.After(e.lastTry)
 }
 
 // pass is the place of each of a batch's commands.
@@ -163,9 +183,8 @@ func pass(p fault.Place, batch []*commit) error {
 }
 
 func (c *commit) answer(e *Engine, r store.Result) {
-	if c.keptCap != "" && !r.Kept {
-		<-e.caps[c.keptCap]
-		c.keptCap = ""
+	if !r.Kept {
+		e.unreserve(c)
 	}
 	if r.Err == nil {
 		e.committed(r.Decision)
@@ -253,21 +272,29 @@ func (e *Engine) commitOutcome(rest context.Context, x *execution, out saga.Outc
 	return e.begin(kept, asked, true)
 }
 
-// reserve takes capacity of the kind for a kept command, once per commit.
+// reserve takes capacity of the kind for a kept command, once per commit: a
+// decision that is asked again may keep a command of another kind.
 func (e *Engine) reserve(c *commit, typ string) bool {
-	sem := e.caps[typ]
-	if sem == nil || c.keptCap == typ {
+	if c.keptCap == typ {
 		return true
 	}
-	if c.keptCap != "" {
-		<-e.caps[c.keptCap]
-		c.keptCap = ""
+	e.unreserve(c)
+	places := e.caps[typ]
+	if places == nil {
+		return true
 	}
-	if takeUpTo(sem, 1) == 0 {
+	if places.take(1) == 0 {
 		return false
 	}
 	c.keptCap = typ
 	return true
+}
+
+func (e *Engine) unreserve(c *commit) {
+	if c.keptCap != "" {
+		e.giveBack(e.caps[c.keptCap])
+		c.keptCap = ""
+	}
 }
 
 // lateResult records what an abandoned step answered in the end.

@@ -90,19 +90,21 @@ type Engine struct {
 	o     Options
 	flows map[flowKey]*Flow
 	kinds []kind
-	caps  map[string]chan struct{} // by type, nil where only the workers limit it
+	caps  map[string]*capacity // by type, nil where only the workers limit it
 
-	wake    chan struct{}
-	commits chan *commit
-	hub     *hub
+	wake       chan struct{}
+	commits    chan *commit
+	commitDone chan struct{} // closed when no commit is answered any more
+	hub        *hub
 
-	slots chan struct{} // one per worker
+	workers *capacity
 
 	mu      sync.Mutex
 	running map[string]*execution // by lease token
 	beat    time.Time             // last round of the claim loop that reached the database
 	outage  time.Time             // when the database stopped answering; zero while it answers
 	pause   time.Time             // deadlines are not applied before this
+	lastTry time.Time             // no commit is tried again after this; zero before Stop cuts off
 	started bool
 
 	stopClaims context.CancelFunc
@@ -148,9 +150,9 @@ func New(o Options) (*Engine, error) {
 	o.Poll = positive(o.Poll, time.Second)
 	o.Grace = positive(o.Grace, 5*time.Second)
 	e := &Engine{
-		o: o, flows: map[flowKey]*Flow{}, caps: map[string]chan struct{}{},
-		wake: make(chan struct{}, 1), commits: make(chan *commit, 4*o.Batch), hub: newHub(),
-		slots: make(chan struct{}, o.Workers), running: map[string]*execution{},
+		o: o, flows: map[flowKey]*Flow{}, caps: map[string]*capacity{},
+		wake: make(chan struct{}, 1), commits: make(chan *commit, 4*o.Batch), commitDone: make(chan struct{}), hub: newHub(),
+		workers: newCapacity(o.Workers), running: map[string]*execution{},
 		claimDone: make(chan struct{}), closing: make(chan struct{}),
 	}
 	for i := range o.Flows {
@@ -177,7 +179,7 @@ func New(o Options) (*Engine, error) {
 			}
 			if step.Cap > 0 && step.Cap < o.Workers {
 				k.cap = step.Cap
-				e.caps[k.typ] = make(chan struct{}, step.Cap)
+				e.caps[k.typ] = newCapacity(step.Cap)
 			}
 			e.kinds = append(e.kinds, k)
 		}
@@ -216,6 +218,11 @@ func (e *Engine) Start() {
 // them, commits what they answer (a cut-off step goes back as "outcome
 // unknown"), and returns when nothing of the engine runs any more but steps
 // that ignore their context.
+//
+// After ctx it takes two Graces at most, whatever the store does: a commit is
+// tried again for one of them, its call is cancelled half a Grace later, and a
+// store that doesn't come back from that is left behind. What it may still write
+// is found by the next claim, as after a crash.
 func (e *Engine) Stop(ctx context.Context) error {
 	e.mu.Lock()
 	if !e.started {
@@ -225,20 +232,59 @@ func (e *Engine) Stop(ctx context.Context) error {
 	e.mu.Unlock()
 	e.closeOnce.Do(func() { close(e.closing) })
 	e.stopClaims()
-	<-e.claimDone
 	done := make(chan struct{})
-	go func() { e.steps.Wait(); close(done) }()
+	go func() {
+		<-e.claimDone // before: it may still begin steps
+		e.steps.Wait()
+		close(done)
+	}()
 	var err error
 	select {
 	case <-done:
 	case <-ctx.Done():
 		err = ctx.Err()
-		e.cancelAll(errStopping)
-		<-done // bounded: execute gives a cancelled step Grace and then leaves it
+		e.cutOff()
+		within(done, e.o.Grace+e.o.Grace/2)
 	}
 	e.stopRest()
-	e.rest.Wait()
+	ended := make(chan struct{})
+	go func() {
+		<-done
+		e.rest.Wait()
+		close(ended)
+	}()
+	if !within(ended, e.o.Grace/2) {
+		e.o.Log.Error("the database or a step did not let go and is left behind")
+		err = errors.Join(err, errLeftBehind)
+	}
 	return err
+}
+
+var errLeftBehind = errors.New("a call of the database or of a step did not end and is left behind")
+
+// cutOff cancels all steps, those that begin from now on included, and lets
+// their outcomes be tried for a Grace.
+func (e *Engine) cutOff() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.lastTry.IsZero() {
+		e.lastTry = time.Now().Add(e.o.Grace)
+	}
+	for _, x := range e.running {
+		x.cancel(errStopping)
+	}
+}
+
+// within says whether c was closed in that time.
+func within(c <-chan struct{}, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-c:
+		return true
+	case <-t.C:
+		return false
+	}
 }
 
 // Stopping is closed when Stop begins: readiness goes red before work ends.
@@ -304,7 +350,7 @@ func (e *Engine) Healthy() error {
 }
 
 // Busy is how many steps run here now.
-func (e *Engine) Busy() int { return len(e.slots) }
+func (e *Engine) Busy() int { return e.workers.taken() }
 
 // turned notes a round of the claim loop.
 func (e *Engine) turned() {

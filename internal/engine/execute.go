@@ -55,6 +55,9 @@ func (e *Engine) begin(c store.Claimed, asked time.Time, worker bool) *execution
 	x.ctx, x.cancel = context.WithCancelCause(context.Background())
 	e.mu.Lock()
 	e.running[c.Lease.Token] = x
+	if !e.lastTry.IsZero() {
+		x.cancel(errStopping) // its claim was answered when Stop had cut the others off
+	}
 	e.mu.Unlock()
 	return x
 }
@@ -72,19 +75,11 @@ func (e *Engine) execute(rest context.Context, x *execution) {
 	worker := x.worker
 	defer func() {
 		if worker {
-			<-e.slots
-			e.wakeIfWaiting()
+			e.giveBack(e.workers)
 		}
 	}()
 	for x != nil {
 		x = e.executeOne(rest, x)
-	}
-}
-
-// wakeIfWaiting lets the claim loop use a worker that became free while all were busy.
-func (e *Engine) wakeIfWaiting() {
-	if len(e.slots) >= cap(e.slots)-1 {
-		e.wakeHere()
 	}
 }
 
@@ -94,7 +89,7 @@ func (e *Engine) executeOne(rest context.Context, x *execution) *execution {
 	defer func() {
 		e.end(x)
 		if held {
-			<-e.caps[typ]
+			e.giveBack(e.caps[typ])
 		}
 	}()
 	if x.flow == nil || x.spec == nil || e.stopping() && !x.claimed.Overdue && x.claimed.Row.Command.Attempt <= 1 {

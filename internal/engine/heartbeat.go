@@ -89,14 +89,6 @@ func (e *Engine) cutOffExpired() {
 	}
 }
 
-func (e *Engine) cancelAll(cause error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, x := range e.running {
-		x.cancel(cause)
-	}
-}
-
 // interrupt cancels a saga's running step in this instance, if it was claimed
 // at this version of the saga or an older one: what an event displaced, not
 // what was claimed after it.

@@ -310,6 +310,14 @@ func TestSuccessorWaitsForADisplacedWorker(t *testing.T) {
 	if c := d.Row.Command; d.Row.State != pull.Notifying || !c.AvailableAt.Equal(at.Add(time.Minute)) || c.HeldFor != "tok" {
 		t.Fatalf("%s %+v", d.Row.State, d.Row.Command)
 	}
+	// A second event before it has come back: that one's successor waits for it too.
+	second := must(t, d.Row, saga.Event{Name: saga.OK, Actor: "forge", At: at.Add(time.Second)})
+	if c := second.Row.Command; second.Row.State != pull.Indexing || !c.AvailableAt.Equal(at.Add(time.Minute)) || c.HeldFor != "tok" {
+		t.Errorf("%s %+v", second.Row.State, second.Row.Command)
+	}
+	if c := must(t, d.Row, saga.Event{Name: saga.OK, At: at.Add(time.Hour)}).Row.Command; c.HeldFor != "" || !c.AvailableAt.Equal(at.Add(time.Hour)) {
+		t.Errorf("the wait is over: %+v", c)
+	}
 	late := saga.Late(pull.Table, d.Row, "tok", saga.Done("merged", map[string]string{"mergeCommit": "other", "foreign": "x"}), at.Add(time.Second))
 	if late.Row.State != pull.Notifying || len(late.Moves) != 0 || len(late.Notes) != 1 {
 		t.Errorf("a late result moved: %+v", late)
