@@ -61,6 +61,33 @@ func TestCloseCancelsWhatRunsAtOnce(t *testing.T) {
 	}
 }
 
+// So does an event that takes the row from under a step.
+func TestAnEventCancelsWhatItDisplacedAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		entered, cut := make(chan struct{}), make(chan error, 1)
+		r.steps[pull.CmdValidate] = engine.Step{Look: notDone, Perform: func(ctx context.Context, _ engine.Run) saga.Outcome {
+			close(entered)
+			<-ctx.Done()
+			cut <- context.Cause(ctx)
+			return saga.Unclear("cut off")
+		}}
+		e := r.start()
+		id := r.begin()
+		<-entered
+		time.Sleep(time.Second)
+		asked := time.Now()
+		if _, err := e.Send(t.Context(), id, saga.Event{Name: saga.Found, Actor: "forge"}); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-cut; !time.Now().Equal(asked) || !strings.Contains(err.Error(), "the lease was lost") {
+			t.Errorf("cancelled after %s because of %v", time.Since(asked), err)
+		}
+		r.untilState(id, pull.Merged)
+	})
+}
+
 // An event cancels what it displaced and nothing that was claimed after it.
 func TestAnEventCancelsOnlyWhatItDisplaced(t *testing.T) {
 	t.Parallel()

@@ -17,7 +17,7 @@ import (
 // lease, and a command that is looked at meanwhile is not looked at in a circle.
 func TestDeadlinesPauseAfterALongOutage(t *testing.T) {
 	t.Parallel()
-	for name, outage := range map[string]time.Duration{"long": 20 * time.Minute, "shorter than a lease": 20 * time.Second} {
+	for name, outage := range map[string]time.Duration{"long": 5 * time.Minute, "shorter than a lease": 5 * time.Second} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
@@ -25,6 +25,7 @@ func TestDeadlinesPauseAfterALongOutage(t *testing.T) {
 				r := newRig(t)
 				f := &flaky{Store: r.store}
 				r.set.Polls[pull.Validating] = saga.Poll{Long: time.Hour}
+				r.set.Deadlines = map[saga.State]time.Duration{pull.Validating: 10 * time.Minute}
 				var looks, performs atomic.Int32
 				r.steps[pull.CmdValidate] = engine.Step{
 					Perform: func(context.Context, engine.Run) saga.Outcome { performs.Add(1); return saga.NotYet("pending") },

@@ -18,6 +18,7 @@ import (
 type ill struct {
 	store.Store
 	since atomic.Bool
+	deaf  bool                            // what it does can't be cancelled
 	apply func(ctx context.Context) error // before the real one
 	claim func(ctx context.Context) error
 	after func([]store.Result) []store.Result
@@ -28,6 +29,9 @@ func (s *ill) Apply(ctx context.Context, reqs []store.Request, decide func(int, 
 		if err := s.apply(ctx); err != nil {
 			return nil, err
 		}
+	}
+	if s.deaf {
+		ctx = context.WithoutCancel(ctx)
 	}
 	rs, err := s.Store.Apply(ctx, reqs, decide)
 	if err == nil && s.after != nil && s.since.Load() {
@@ -61,7 +65,7 @@ func TestStopIsBoundedWhateverTheDatabaseDoes(t *testing.T) {
 		}},
 		"it hangs": {told: context.Canceled, ill: func(chan struct{}) *ill { return &ill{apply: hang, claim: hang} }},
 		"it hangs and ignores its context": {told: store.ErrUnknown, forever: true, ill: func(gate chan struct{}) *ill {
-			return &ill{apply: func(context.Context) error { <-gate; return nil }}
+			return &ill{deaf: true, apply: func(context.Context) error { <-gate; return nil }}
 		}},
 		"a claim ignores its context": {forever: true, ill: func(gate chan struct{}) *ill {
 			return &ill{claim: func(context.Context) error { <-gate; return nil }}
