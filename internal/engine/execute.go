@@ -22,8 +22,13 @@ var (
 	errCutOff      = errors.New("the step's time is up")
 )
 
-// lookLimit bounds the look before a deadline is applied.
-const lookLimit = 10 * time.Second
+const (
+	// lookLimit bounds a look.
+	lookLimit = 10 * time.Second
+	// selfCheckLimit bounds a waiting state's self-check that is more than a look
+	// and has no limit of its own (saga.Spec.Execution).
+	selfCheckLimit = 2 * time.Minute
+)
 
 // execution is one leased command in this instance.
 type execution struct {
@@ -140,7 +145,7 @@ func (e *Engine) perform(x *execution) (out saga.Outcome, overdue, back bool) {
 	limit, reserve := limitOf(x.spec, e.o.Lease), time.Duration(0)
 	if dated {
 		reserve = min(lookLimit, left/5)
-		if left-reserve < limit || x.spec.Execution == 0 {
+		if left-reserve < limit || x.spec.Execution == 0 && x.spec.Kind == saga.Running {
 			limit = left - reserve
 		}
 	}
@@ -161,13 +166,18 @@ func (e *Engine) perform(x *execution) (out saga.Outcome, overdue, back bool) {
 	return out, true, true
 }
 
-// limitOf is how long a step may run that no deadline limits: what its state
-// says of one execution or else of all of them; a lease where it says nothing.
+// limitOf is how long one run of a step may take, apart from its deadline: what
+// its state says; two minutes for a self-check, whose state waits for days, and
+// which must not keep a worker for them; else the state's own patience, or a
+// lease where a table has none. It is always positive.
 func limitOf(spec *saga.Spec, lease time.Duration) time.Duration {
-	for _, d := range []time.Duration{spec.Execution, spec.Deadline.After} {
-		if d > 0 {
-			return d
-		}
+	switch {
+	case spec.Execution > 0:
+		return spec.Execution
+	case spec.Kind == saga.Waiting:
+		return selfCheckLimit
+	case spec.Deadline.After > 0:
+		return spec.Deadline.After
 	}
 	return lease
 }

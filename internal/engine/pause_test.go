@@ -177,3 +177,36 @@ func TestEveryCallOfAStepIsLimited(t *testing.T) {
 		}
 	})
 }
+
+// A waiting state's deadline is days away: that is no limit for its self-check.
+func TestASelfCheckDoesNotKeepItsWorkerForDays(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		why := saga.Sentence{Summary: "waits", WaitingFor: "somebody", Who: "people"}
+		r.table = &saga.Flow{Name: "wait", Version: 1, Entry: map[saga.Order]saga.State{saga.OrderDefault: "WAITING"}, States: []saga.Spec{
+			{State: "WAITING", Code: 1, Kind: saga.Waiting, Status: "open", Phase: "wait", Command: "Check", Poll: saga.Poll{Long: time.Minute},
+				On: []saga.Edge{saga.On(saga.OK, "ENDED")}, Deadline: saga.Deadline{After: 7 * 24 * time.Hour, To: saga.To("ENDED")}, Explain: why},
+			{State: "ENDED", Code: 2, Kind: saga.Final, Status: "closed", Phase: "end", Explain: why},
+		}}
+		var runs atomic.Int32
+		took := make(chan time.Duration, 1)
+		r.steps["Check"] = engine.Step{Look: notDone, Perform: func(ctx context.Context, _ engine.Run) saga.Outcome {
+			if runs.Add(1) > 1 {
+				return saga.Done("there", nil)
+			}
+			began := time.Now()
+			<-ctx.Done()
+			took <- time.Since(began)
+			return saga.NotYet("cut off")
+		}}
+		r.start(func(o *engine.Options) { o.Poll = time.Second })
+		id := r.begin()
+		if d := <-took; d != 2*time.Minute {
+			t.Errorf("it was cut off after %s", d)
+		}
+		for r.row(id).State != "ENDED" {
+			time.Sleep(time.Second)
+		}
+	})
+}

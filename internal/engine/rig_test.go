@@ -24,6 +24,7 @@ type rig struct {
 	store *sqlite.DB
 	clock *clock
 	steps map[saga.Command]engine.Step
+	table *saga.Flow
 	set   saga.Settings
 	obs   *observer
 	eng   *engine.Engine
@@ -86,7 +87,7 @@ func newRig(t *testing.T) *rig {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	r := &rig{t: t, store: db, clock: c, obs: &observer{}, steps: map[saga.Command]engine.Step{}}
+	r := &rig{t: t, store: db, clock: c, table: pull.Table, obs: &observer{}, steps: map[saga.Command]engine.Step{}}
 	r.set = saga.Settings{Attempts: 3, Backoff: time.Millisecond, BackoffMax: 5 * time.Millisecond,
 		Polls: map[saga.State]saga.Poll{pull.Validating: {Short: time.Millisecond, ShortTries: 1000}}}
 	for _, cmd := range []saga.Command{pull.CmdValidate, pull.CmdMerge, pull.CmdNotify, pull.CmdIndex} {
@@ -103,7 +104,7 @@ func (r *rig) start(change ...func(*engine.Options)) *engine.Engine {
 	r.t.Helper()
 	o := engine.Options{
 		Store: r.store, Settings: func() saga.Settings { return r.set }, Observer: r.obs,
-		Flows:   []engine.Flow{{Table: pull.Table, Steps: r.steps, Outward: pull.Outward}},
+		Flows:   []engine.Flow{{Table: r.table, Steps: r.steps, Outward: pull.Outward}},
 		Workers: 8, Poll: 20 * time.Millisecond, Lease: 30 * time.Second, Grace: 50 * time.Millisecond,
 	}
 	if os.Getenv("MERGEFLOW_TEST_LOG") != "" {
@@ -140,8 +141,8 @@ func (r *rig) begin() string {
 	}
 	row, err := r.store.StartPull(ctx, p.ID, func(p store.Pull, _ *store.Locked, now time.Time) (store.StartPull, error) {
 		id, _ := uuid.NewV7()
-		d, err := saga.Start(pull.Table, saga.Row{ID: id.String(), AggregateID: p.ID, CreatedAt: now,
-			Data: saga.Patch(pull.Data{PullID: p.ID, Repo: p.Repo, IID: p.IID})}, pull.Validating, "test", "", r.set)
+		d, err := saga.Start(r.table, saga.Row{ID: id.String(), AggregateID: p.ID, CreatedAt: now,
+			Data: saga.Patch(pull.Data{PullID: p.ID, Repo: p.Repo, IID: p.IID})}, r.table.Entry[saga.OrderDefault], "test", "", r.set)
 		return store.StartPull{New: d, Status: "merging"}, err
 	})
 	if err != nil {

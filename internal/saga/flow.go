@@ -91,7 +91,8 @@ type Spec struct {
 	Status  Status
 	Phase   string
 	Command Command // running: what is done; waiting: the self-check, or DeadlineOnly
-	// Execution limits one execution of the command; 0 means the deadline alone does.
+	// Execution limits one execution of the command; 0 means that a running state's
+	// deadline alone does, and for a self-check the engine's limit.
 	Execution time.Duration
 	// Poll is the schedule of "not yet"; a waiting state's self-check interval is Long.
 	Poll Poll
