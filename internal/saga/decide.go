@@ -380,7 +380,12 @@ func requeue(d Decision, spec *Spec, ev Event, f *Flow, row Row, s Settings) (De
 	if q.Note != "" {
 		d.Notes = append(d.Notes, Note{Event: "attempt", Actor: ActorEngine, Detail: q.Note})
 	}
-	return d, nil
+	if row.Pending == nil {
+		// What an older instance kept because it did not know this state: its
+		// entry is past, so that nothing else would apply it.
+		err = applyEarly(f, &d, spec, ev, s)
+	}
+	return d, err
 }
 
 func choose(ts []Target, row Row) State {

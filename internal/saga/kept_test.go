@@ -59,3 +59,28 @@ func TestACloseDisplacesASelfCheck(t *testing.T) {
 		t.Errorf("%+v %+v %v", d.Row, d.Row.Command, err)
 	}
 }
+
+// An older instance keeps what comes for a state that it does not know. The
+// state was entered before, so the next look applies it.
+func TestWhatAnOlderInstanceKeptIsApplied(t *testing.T) {
+	t.Parallel()
+	f := keeping(nil)
+	row := saga.Row{ID: "01", Flow: "f", FlowVersion: 1, State: "WAIT", Version: 2, Data: json.RawMessage(`{}`),
+		Command: &saga.CommandRow{Type: "f/1/WAIT/Deadline", LeaseToken: "t", LeaseUntil: at.Add(saga.DefaultQueued)}}
+	kept := saga.Await(row, saga.Event{ID: "1", Name: "yes"})
+	kept = saga.Await(kept.Row, saga.Event{ID: "2", Name: "other"})
+	look := saga.Event{Version: 2, Step: true, At: at, Requeue: &saga.Requeue{}}
+	d, err := saga.Decide(f, kept.Row, look, saga.Settings{})
+	if err != nil || d.Row.State != "END" || d.Row.Command != nil || len(d.Applied) != 1 || len(d.Row.Early) != 0 {
+		t.Errorf("%+v %v", d, err)
+	}
+	// A close that waits for the look comes first.
+	kept.Row.Pending = &saga.Event{Name: saga.Close}
+	if d, err = saga.Decide(f, kept.Row, look, saga.Settings{}); err != nil || len(d.Moves) != 0 || d.Row.Pending == nil || len(d.Row.Early) != 2 {
+		t.Errorf("%+v %v", d, err)
+	}
+	// Without anything kept a look moves nothing.
+	if d, err = saga.Decide(f, row, look, saga.Settings{}); err != nil || len(d.Moves) != 0 || d.Row.Command == nil {
+		t.Errorf("%+v %v", d, err)
+	}
+}
