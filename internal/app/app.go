@@ -176,9 +176,7 @@ func (a *App) wire(ctx context.Context) (http.Handler, error) {
 	}
 	service := a.changeService(host)
 	pulls := &pull.Service{Store: a.store, Host: host, Forges: forges, Engine: a.engine,
-		Carrier: func(ctx context.Context, p store.Pull) (string, error) {
-			return service.Carrier(ctx, p.Repo, p.IID, p.Description)
-		}}
+		Carrier: service.Carrier}
 	api := httpapi.Options{
 		Store: a.store, Engine: a.engine, Flows: Flows(), Pulls: pulls, Host: host, Index: index,
 		Git:     host.GitHandler("/git/", anybody),

@@ -78,7 +78,7 @@ func (a *App) deployer(host *localgit.Host) deploy.Deployer {
 		return outside.None{}
 	}
 	d := directory.New(directory.Options{
-		Path: a.cfg.DeployPath(), Source: host, DefaultBranch: a.defaultBranch,
+		Path: a.cfg.DeployPath(), Source: source{host}, DefaultBranch: a.defaultBranch,
 		Callback: func() string { return a.URL() + "/v1/callbacks/deploy" },
 		Secret: func() string {
 			if valid := config.Values(a.o.Config.Current().Deploy.Secret); len(valid) > 0 {
@@ -98,6 +98,18 @@ func (a *App) defaultBranch(ctx context.Context, project string) (string, error)
 		return "", &forge.Error{Op: "default branch", Kind: forge.KindNotFound, Field: "repo", Detail: fmt.Sprintf("there is no repository %s", project)}
 	}
 	return r.DefaultBranch, err
+}
+
+// source is where the folder deploy has its trees from.
+type source struct{ *localgit.Host }
+
+// Export says of a tree that no folder can hold that only another tree helps.
+func (s source) Export(ctx context.Context, project, commit, dir string) error {
+	err := s.Host.Export(ctx, project, commit, dir)
+	if forge.KindOf(err) == forge.KindInvalid {
+		return &deploy.Refused{Cause: err.Error(), Hint: "change or delete that file on the branch by another change, then retry: what holds this one is live then"}
+	}
+	return err
 }
 
 func (a *App) changeService(host *localgit.Host) *change.Service {

@@ -368,6 +368,18 @@ func TestAChangesMergeRequestIsItsOwn(t *testing.T) {
 				t.Errorf("%s: %v", what, err)
 			}
 		}
+		// Another pull request of its branch is no way around the approval; it can be closed.
+		other, err := w.api.CreatePull(t.Context(), httpapi.NewPull{Repo: "config", Source: "mergeflow/" + op, Target: "main", Title: "mine"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = w.api.MergePull(t.Context(), other.ID, "")
+		if e, ok := errors.AsType[*httpapi.Error](err); !ok || e.Code != "merge-in-progress" || e.OperationID != op {
+			t.Errorf("another pull request: %v", err)
+		}
+		if _, err := w.api.ClosePull(t.Context(), other.ID, "no"); err != nil {
+			t.Errorf("closing another pull request: %v", err)
+		}
 		if o := w.await(op, "APPROVAL_SENT"); len(w.states(op)) != 5 {
 			t.Errorf("it moved: %+v", o)
 		}

@@ -6,12 +6,17 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/mergeflow/mergeflow/internal/approval"
 	"github.com/mergeflow/mergeflow/internal/change"
+	"github.com/mergeflow/mergeflow/internal/deploy"
+	"github.com/mergeflow/mergeflow/internal/engine"
 	"github.com/mergeflow/mergeflow/internal/forge"
 	"github.com/mergeflow/mergeflow/internal/saga"
+	"github.com/mergeflow/mergeflow/internal/store"
 )
 
 func TestBothOrdersGoTheirWay(t *testing.T) {
@@ -165,6 +170,10 @@ func TestAForgedBranch(t *testing.T) {
 			r.write("a.yaml", "limit: 200\n")
 			r.git("commit", "-q", "-m", "change\n\n"+marker)
 		},
+		"nothing, on an old commit that says the same": func(r *rig, op, marker string) {
+			r.git("checkout", "-q", "-b", "old", "main~1")
+			r.git("commit", "-q", "--allow-empty", "-m", "change\n\n"+marker)
+		},
 		"its files in a history of their own": func(r *rig, op, marker string) {
 			r.git("checkout", "-q", "--orphan", "own")
 			r.git("commit", "-q", "-m", "root")
@@ -176,6 +185,8 @@ func TestAForgedBranch(t *testing.T) {
 			t.Run(name+", "+string(order), func(t *testing.T) {
 				t.Parallel()
 				r := newRig(t, forge.Repository{})
+				r.commit("main", "a.yaml", "limit: 200\n")
+				r.commit("main", "a.yaml", "limit: 100\n")
 				release := r.forge.hold() // the branch is there before the step looks
 				op := r.submit("a.yaml", order)
 				r.git("checkout", "-q", "-b", "forged")
@@ -196,8 +207,8 @@ func TestAForgedBranch(t *testing.T) {
 					t.Fatal(err)
 				}
 				r.until(op, change.HandleMerged)
-				if r.merges() != 1 {
-					t.Errorf("%d merges", r.merges())
+				if got := r.merges(); got != 1 || r.git("show", "origin/main:a.yaml") != "limit: 200" {
+					t.Errorf("%d merges, main says %q", got, r.git("show", "origin/main:a.yaml"))
 				}
 			})
 		}
@@ -307,35 +318,39 @@ func TestForeignHandsBeforeTheApproval(t *testing.T) {
 	})
 }
 
-// A merge request belongs to an operation from the moment it is opened, which
-// is before its number is recorded, to the operation's end.
+// An operation's branch is its own from the moment it is made to the operation's
+// end, and so is the merge request that carries its marker.
 func TestWhoseMergeRequestItIs(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, forge.Repository{})
 	op := r.submit("a.yaml", change.MRFirst)
 	row := r.until(op, change.ApprovalSent)
-	for _, c := range []struct {
-		project string
-		iid     int64
-		text    string
-		want    string
+	early := r.submit("b.yaml", change.ApprovalFirst)
+	r.until(early, change.ApprovalSent) // it has neither branch nor merge request
+	branch, marker := "mergeflow/"+op, "words\n\nMergeflow-Operation: "
+	for name, c := range map[string]struct {
+		p    store.Pull
+		want string
+		own  bool
 	}{
-		{"app", 1, "", op},
-		{"app", 99, "words\n\nMergeflow-Operation: " + op, op},
-		{"app", 99, "words", ""},
-		{"other", 1, "Mergeflow-Operation: " + op, ""},
-		{"app", 99, "Mergeflow-Operation: no operation", ""},
-		{"app", 99, "Mergeflow-Operation: 00000000-0000-7000-8000-000000000000", ""},
+		"its own":                          {store.Pull{Repo: "app", IID: 1, Source: branch}, op, true},
+		"another one of its branch":        {store.Pull{Repo: "app", IID: 9, Source: branch}, op, false},
+		"with its marker, and not its own": {store.Pull{Repo: "app", IID: 9, Source: branch, Description: marker + op}, op, false},
+		"opened, and not recorded":         {store.Pull{Repo: "app", IID: 9, Source: "mergeflow/" + early, Description: marker + early}, early, true},
+		"of another branch":                {store.Pull{Repo: "app", IID: 9, Source: "fix", Description: marker + op}, "", false},
+		"of a branch that is named so":     {store.Pull{Repo: "app", IID: 9, Source: "other/" + op}, "", false},
+		"of another project":               {store.Pull{Repo: "other", IID: 1, Source: branch}, "", false},
+		"of no operation":                  {store.Pull{Repo: "app", IID: 9, Source: "mergeflow/00000000-0000-7000-8000-000000000000"}, "", false},
 	} {
-		if got, err := r.svc.Carrier(t.Context(), c.project, c.iid, c.text); err != nil || got != c.want {
-			t.Errorf("%+v: %q %v", c, got, err)
+		if got, own, err := r.svc.Carrier(t.Context(), c.p); err != nil || got != c.want || own != c.own {
+			t.Errorf("%s: %q, own %v, %v", name, got, own, err)
 		}
 	}
 	if _, err := r.svc.Operate(t.Context(), row, saga.Close, "not needed", "sue"); err != nil {
 		t.Fatal(err)
 	}
 	r.until(op, change.CloseSucceeded)
-	if got, err := r.svc.Carrier(t.Context(), "app", 1, ""); err != nil || got != "" {
+	if got, _, err := r.svc.Carrier(t.Context(), store.Pull{Repo: "app", IID: 1, Source: branch}); err != nil || got != "" {
 		t.Errorf("ended: %q %v", got, err)
 	}
 }
@@ -462,6 +477,87 @@ func TestACloseLeavesWhatOthersPushed(t *testing.T) {
 	}
 }
 
+// A close that knows of no merge request looks for its own, and never takes a
+// look that failed, or somebody else's merge request, for the answer.
+func TestACloseFindsItsMergeRequest(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		before func(r *rig, op string) error
+		want   forge.State
+		out    string
+	}{
+		"alone":        {func(*rig, string) error { return nil }, forge.Closed, "ok"},
+		"a look fails": {func(r *rig, _ string) error { r.forge.fail(errors.New("down")); return nil }, forge.Open, "failed_transient"},
+		"beside somebody else's": {func(r *rig, op string) error {
+			_, err := r.host.CreateMergeRequest(r.t.Context(), forge.NewMergeRequest{Project: "app", Source: "mergeflow/" + op, Target: "main", Title: "mine"})
+			return err
+		}, forge.Closed, "ok"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, forge.Repository{})
+			op := r.submit("a.yaml", change.MRFirst)
+			row := r.until(op, change.ApprovalSent)
+			if err := c.before(r, op); err != nil {
+				t.Fatal(err)
+			}
+			// As a process leaves it that dies between opening and recording.
+			data, err := saga.MergeData(row.Data, []byte(`{"mrIid":null,"headSha":null,"branch":null,"digest":null,"url":null}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			row.Data, row.State = data, change.CloseStarted
+			out := r.steps.Commands()[change.CmdClose].Perform(t.Context(), engine.Run{Row: row})
+			mr, err := r.host.MergeRequest(t.Context(), forge.Ref{Project: "app", IID: 1})
+			if err != nil || mr.State != c.want || out.Label() != c.out {
+				t.Errorf("%s; it is %s, %v", out, mr.State, err)
+			}
+		})
+	}
+}
+
+// An approver who will not or can't take a request back keeps nothing open.
+func TestACloseAndTheApprover(t *testing.T) {
+	t.Parallel()
+	t.Run("refuses", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(t, forge.Repository{})
+		op := r.submit("a.yaml", change.MRFirst)
+		row := r.until(op, change.ApprovalSent)
+		r.approver.refuseWithdrawals(&approval.Error{Status: 409, Detail: "decided already"})
+		if _, err := r.svc.Operate(t.Context(), row, saga.Close, "not needed", "sue"); err != nil {
+			t.Fatal(err)
+		}
+		r.until(op, change.CloseSucceeded)
+		if h := r.history(op); !strings.Contains(h, "not taken back") || !strings.Contains(h, "decided already") {
+			t.Errorf("%s", h)
+		}
+	})
+	t.Run("rejects", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(t, forge.Repository{})
+		op := r.submit("a.yaml", change.MRFirst)
+		r.until(op, change.ApprovalSent)
+		r.approver.refuseWithdrawals(&approval.Error{Status: 503, Detail: "down", Transient: true})
+		r.approver.answer(change.ApprovalID(op, 1), approval.Rejected)
+		r.until(op, change.ApprovalRejected) // whoever rejects is not asked to take it back
+	})
+	t.Run("is down for good", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(t, forge.Repository{})
+		op := r.submit("a.yaml", change.MRFirst)
+		row := r.until(op, change.ApprovalSent)
+		r.approver.refuseWithdrawals(&approval.Error{Status: 503, Detail: "down", Transient: true})
+		if _, err := r.svc.Operate(t.Context(), row, saga.Close, "not needed", "sue"); err != nil {
+			t.Fatal(err)
+		}
+		r.until(op, change.CloseSucceeded)
+		if h := r.history(op); !strings.Contains(h, "attempt 1 of 2") || !strings.Contains(h, "not taken back") {
+			t.Errorf("%s", h)
+		}
+	})
+}
+
 func TestACloseTakesAllWithIt(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, forge.Repository{})
@@ -543,6 +639,126 @@ func TestTheWatermarkFollowsTheMerges(t *testing.T) {
 	live("2", three)
 	if row := r.until(one, change.CalledBack); !strings.Contains(string(row.Data), `"liveBy":"inferred"`) {
 		t.Errorf("%s", row.Data)
+	}
+}
+
+// A merge that contains this one proves it live whenever we heard of it: before
+// a retry, and before our own merge was recorded.
+func TestTheWatermarkIsNeverTooEarly(t *testing.T) {
+	t.Parallel()
+	say := func(r *rig, id, op, result string) {
+		r.t.Helper()
+		if v, err := r.svc.Deployed(r.t.Context(), change.DeployCallback{RequestID: id, OperationID: op, Result: result, Raw: []byte(`{}`)}); err != nil || v.Verdict != change.Applied {
+			r.t.Fatalf("%+v %v", v, err)
+		}
+	}
+	t.Run("a retry", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(t, forge.Repository{})
+		r.project.InOrder = true
+		one := r.submit("a.yaml", change.MRFirst)
+		r.approve(one, 1)
+		r.until(one, change.HandleMerged)
+		say(r, "1", one, "failed")
+		row := r.until(one, change.DeployFailed)
+		two := r.submit("b.yaml", change.MRFirst)
+		r.approve(two, 1)
+		r.until(two, change.HandleMerged)
+		say(r, "2", two, "live")
+		if _, err := r.svc.Operate(t.Context(), row, saga.Retry, "repaired", "ops"); err != nil {
+			t.Fatal(err)
+		}
+		if row := r.until(one, change.CalledBack); row.Failure != nil {
+			t.Errorf("live, and it shows %+v", row.Failure)
+		}
+	})
+	t.Run("a callback that comes early", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(t, forge.Repository{})
+		r.project.InOrder = true
+		one := r.submit("a.yaml", change.MRFirst)
+		r.approve(one, 1)
+		r.until(one, change.HandleMerged)
+		two := r.submit("b.yaml", change.MRFirst)
+		r.until(two, change.ApprovalSent)
+		if v, err := r.svc.Deployed(t.Context(), change.DeployCallback{RequestID: "1", OperationID: two, Result: "live", Raw: []byte(`{}`)}); err != nil || v.Verdict != change.Early {
+			t.Fatalf("%+v %v", v, err)
+		}
+		if row := r.untilRow(one, func(row saga.Row) bool { return row.Command == nil || row.Command.Checks > 3 }); row.State != change.HandleMerged {
+			t.Fatalf("inferred from what is not merged: %s", r.history(one))
+		}
+		r.approve(two, 1)
+		r.until(two, change.CalledBack)
+		r.until(one, change.CalledBack)
+	})
+	t.Run("an answer that comes late", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(t, forge.Repository{})
+		r.project.InOrder = true
+		merged, gate := make(chan struct{}), make(chan struct{})
+		release := sync.OnceFunc(func() { close(gate) })
+		t.Cleanup(release) // before the engine's stop, which waits for the step
+		var second atomic.Bool
+		r.forge.set(func(ctx context.Context, in forge.MergeInput) (string, error) {
+			commit, err := r.host.Merge(ctx, in)
+			if !second.Swap(true) {
+				close(merged)
+				<-gate
+			}
+			return commit, err
+		})
+		one := r.submit("a.yaml", change.MRFirst)
+		r.approve(one, 1)
+		<-merged
+		two := r.submit("b.yaml", change.MRFirst)
+		r.approve(two, 1)
+		r.until(two, change.HandleMerged)
+		say(r, "1", two, "live")
+		release()
+		r.until(one, change.CalledBack)
+	})
+}
+
+// A deploy that no repeat can help fails visibly; one that may work later is
+// tried again.
+func TestADeployThatIsRefused(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, forge.Repository{})
+	r.env.fail(errors.New("the disk is full"))
+	op := r.submit("a.yaml", change.MRFirst)
+	r.approve(op, 1)
+	r.untilRow(op, func(row saga.Row) bool {
+		return row.State == change.HandleMerged && row.Command.Checks > 2 && strings.Contains(row.Command.Evidence, "disk is full")
+	})
+	r.env.fail(&deploy.Refused{Cause: "no folder holds it", Hint: "delete the file"})
+	row := r.until(op, change.DeployFailed)
+	if f := row.Failure; f.Kind != saga.NeedsHuman || f.Error != "no folder holds it" || f.Hint != "delete the file" {
+		t.Errorf("%+v", f)
+	}
+	r.env.fail(nil)
+	r.env.set(op)
+	if _, err := r.svc.Operate(t.Context(), row, saga.Retry, "deleted", "ops"); err != nil {
+		t.Fatal(err)
+	}
+	r.until(op, change.CalledBack)
+}
+
+// Live after a failure is live: no failure is shown any more.
+func TestLiveAfterAll(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, forge.Repository{})
+	op := r.submit("a.yaml", change.MRFirst)
+	r.approve(op, 1)
+	r.until(op, change.HandleMerged)
+	for i, result := range []string{"failed", "live"} {
+		// Ids are the same in any case of their letters.
+		c := change.DeployCallback{RequestID: fmt.Sprint(i), OperationID: strings.ToUpper(op), Result: result, Raw: []byte(`{}`)}
+		if v, err := r.svc.Deployed(t.Context(), c); err != nil || v.Verdict != change.Applied {
+			t.Fatalf("%+v %v", v, err)
+		}
+	}
+	if row := r.until(op, change.CalledBack); row.Failure != nil {
+		t.Errorf("%+v", row.Failure)
 	}
 }
 

@@ -140,7 +140,7 @@ func (s *Service) Deployed(ctx context.Context, c DeployCallback) (Verdict, erro
 	switch c.Result {
 	case "live":
 		in.event = EvLive
-		in.ev.Data = saga.Patch(map[string]string{"liveBy": "callback"})
+		in.ev.Data = saga.Patch(map[string]string{"liveBy": byCallback})
 	case "failed":
 		in.event = EvDeployFailed
 		in.ev.Failure = &saga.Failure{Kind: saga.NeedsHuman, Error: saga.Clean(c.Detail, 1000)}
@@ -166,9 +166,7 @@ func (s *Service) receive(ctx context.Context, in incoming, cb store.Callback, r
 	sum := sha256.Sum256(raw)
 	cb.Hash = hex.EncodeToString(sum[:])
 	cb.Payload = excerpt(raw)
-	if _, err := uuid.Parse(cb.OperationID); err != nil {
-		cb.OperationID = "" // no operation has such an id
-	}
+	cb.OperationID = canonical(cb.OperationID) // empty: no operation has such an id
 	id, err := uuid.NewV7()
 	if err != nil {
 		return Verdict{}, err
@@ -193,6 +191,15 @@ func (s *Service) receive(ctx context.Context, in incoming, cb store.Callback, r
 	return Verdict{Verdict: entry.Verdict, Rule: entry.Rule}, nil
 }
 
+// canonical is an id as it is stored, in lower case; empty for a text that is none.
+func canonical(id string) string {
+	u, err := uuid.Parse(id)
+	if err != nil {
+		return ""
+	}
+	return u.String()
+}
+
 // decideCallback is the one way of every callback, with its saga under lock. It is pure.
 func decideCallback(in incoming, st store.CallbackState, settings saga.Settings) (store.CallbackDecision, error) {
 	out := store.CallbackDecision{Actor: in.ev.Actor}
@@ -202,20 +209,20 @@ func decideCallback(in incoming, st store.CallbackState, settings saga.Settings)
 		return out, nil
 	}
 	row := st.Saga.Row
-	if keep {
-		ev := in.ev
-		ev.At, ev.Data = st.Now, saga.Patch(in.kept())
-		out.Writes = &store.Writes{Decision: saga.Await(row, ev)}
-		return out, nil
-	}
 	d, err := dataOf(row)
 	if err != nil {
 		return out, nil //nolint:nilerr // judge has said so; the ledger keeps it
 	}
 	// What proves that this operation's merge is live is kept for those before
-	// it: as the operation knows itself, never as the callback calls it.
-	if in.event == EvLive && (out.Verdict == Applied || out.Verdict == Stale && row.State == CalledBack) {
+	// it: once, and as the operation knows itself, never as the callback calls it.
+	if in.event == EvLive && (out.Verdict == Applied || keep || out.Verdict == Stale && row.State == CalledBack && d.LiveBy != byCallback) {
 		out.Deploy = &store.DeployRecord{Project: row.About.Project, Base: d.Base, MRIID: d.MRIID, MergeCommit: d.MergeCommit, Result: string(EvLive)}
+	}
+	if keep {
+		ev := in.ev
+		ev.At, ev.Data = st.Now, saga.Patch(in.kept())
+		out.Writes = &store.Writes{Decision: saga.Await(row, ev)}
+		return out, nil
 	}
 	if out.Verdict != Applied {
 		return out, nil

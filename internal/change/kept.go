@@ -76,7 +76,7 @@ func recall(row saga.Row, d Data, ev saga.Event) (now saga.Event, dropped string
 	}
 	ev.Data = nil
 	if ev.Name == EvLive {
-		ev.Data = saga.Patch(map[string]string{"liveBy": "callback"})
+		ev.Data = saga.Patch(map[string]string{"liveBy": byCallback})
 	}
 	return ev, ""
 }

@@ -51,16 +51,6 @@ func (p Project) title(row saga.Row) string {
 // trailer marks a commit and a merge request as an operation's own.
 func trailer(operationID string) string { return "Mergeflow-Operation: " + operationID }
 
-// markerOf is the operation that a text's last marker names; empty where it has none.
-func markerOf(text string) (operationID string) {
-	for line := range strings.SplitSeq(text, "\n") {
-		if id, ok := strings.CutPrefix(strings.TrimSpace(line), trailer("")); ok {
-			operationID = id
-		}
-	}
-	return operationID
-}
-
 // isOwn says that a commit message or a merge request's text carries the
 // operation's marker on a line of its own.
 func isOwn(text, operationID string) bool {

@@ -143,6 +143,7 @@ type approver struct {
 	answers   map[string]approval.Answer
 	withdrawn []string
 	down      error
+	keeps     error         // why requests are not taken back
 	hanging   chan struct{} // where it is set, questions end with their asker; each leaves a signal
 }
 
@@ -175,8 +176,18 @@ func (a *approver) Look(ctx context.Context, id string) (approval.Answer, bool, 
 func (a *approver) Withdraw(_ context.Context, id string) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.keeps != nil {
+		return a.keeps
+	}
 	a.withdrawn = append(a.withdrawn, id)
 	return nil
+}
+
+// refuseWithdrawals answers every withdrawal like this; nil: they are taken.
+func (a *approver) refuseWithdrawals(err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.keeps = err
 }
 
 func (a *approver) answer(id string, d approval.Decision) {
@@ -201,8 +212,9 @@ func (a *approver) hang() {
 
 // environment is where a pipeline outside deploys.
 type environment struct {
-	mu   sync.Mutex
-	live map[string]bool
+	mu     sync.Mutex
+	live   map[string]bool
+	refuse error // what deploying answers
 }
 
 func (e *environment) Look(_ context.Context, r deploy.Release) (deploy.State, error) {
@@ -213,8 +225,19 @@ func (e *environment) Look(_ context.Context, r deploy.Release) (deploy.State, e
 	}
 	return deploy.Absent, nil
 }
-func (e *environment) Deploy(context.Context, deploy.Release) error { return nil }
-func (e *environment) Immediate() bool                              { return false }
+func (e *environment) Deploy(context.Context, deploy.Release) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.refuse
+}
+func (e *environment) Immediate() bool { return false }
+
+// fail answers every deploy like this; nil: it is done by a pipeline outside.
+func (e *environment) fail(err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.refuse = err
+}
 
 func (e *environment) set(op string) {
 	e.mu.Lock()

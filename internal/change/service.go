@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -270,30 +271,34 @@ func (s *Service) examine(ctx context.Context, in *Submission, actor string) (Da
 	return d, nil
 }
 
-// Carrier answers the open operation that a merge request belongs to, empty
-// where there is none. It is known by the marker in its text from the moment it
-// is opened, which is before its number is recorded.
-func (s *Service) Carrier(ctx context.Context, project string, iid int64, text string) (string, error) {
-	id, err := s.Store.OperationOf(ctx, project, "", iid)
-	if errors.Is(err, store.ErrNotFound) {
-		if id = markerOf(text); id == "" {
-			return "", nil
+// ids finds what looks like an operation's id.
+var ids = regexp.MustCompile(`[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
+
+// Carrier answers the open operation whose branch a merge request would merge,
+// empty where there is none, and whether the merge request is that operation's
+// own. Every operation's branch has its id in its name, so it is known before
+// anything of the merge request is recorded.
+func (s *Service) Carrier(ctx context.Context, p store.Pull) (operationID string, own bool, err error) {
+	for _, id := range ids.FindAllString(p.Source, -1) {
+		row, err := s.Store.Saga(ctx, id)
+		switch {
+		case errors.Is(err, store.ErrNotFound):
+			continue
+		case err != nil:
+			return "", false, err
+		case row.Flow != Table.Name || row.About.Project != p.Repo || !row.ClosedAt.IsZero():
+			continue
 		}
-		err = nil
+		d, err := dataOf(row)
+		if err != nil {
+			return "", false, err
+		}
+		if o := (opened{row: row, d: d, conf: s.Projects(p.Repo)}); o.branch() != p.Source {
+			continue
+		}
+		return id, d.MRIID == p.IID || d.MRIID == 0 && isOwn(p.Description, id), nil
 	}
-	if err != nil {
-		return "", err
-	}
-	row, err := s.Store.Saga(ctx, id)
-	switch {
-	case errors.Is(err, store.ErrNotFound):
-		return "", nil
-	case err != nil:
-		return "", err
-	case row.Flow != Table.Name || row.About.Project != project || !row.ClosedAt.IsZero():
-		return "", nil
-	}
-	return id, nil
+	return "", false, nil
 }
 
 func invalid(field, format string, a ...any) *Invalid {

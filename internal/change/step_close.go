@@ -21,12 +21,12 @@ func (s *Steps) closeAll(ctx context.Context, run engine.Run) saga.Outcome {
 	branch, found := o.branch(), o.d.MRIID
 	if found == 0 {
 		// A step that was cut off may have opened one without our knowing.
-		mr, out := s.findMR(ctx, o, branch)
-		if out != nil && out.Event() == saga.Found {
-			return *out
+		own, _, err := o.lookMRs(ctx, branch)
+		if err != nil {
+			return readFailed(err)
 		}
-		if mr != nil {
-			found = mr.Ref.IID
+		if own != nil {
+			found = own.Ref.IID
 		}
 	}
 	if found != 0 {
@@ -50,13 +50,28 @@ func (s *Steps) closeAll(ctx context.Context, run engine.Run) saga.Outcome {
 	if out != nil {
 		return *out
 	}
-	if err := s.Approver.Withdraw(ctx, ApprovalID(o.row.ID, o.d.round())); err != nil {
-		return approverFailed(err)
+	if err := s.withdraw(ctx, o); err != nil {
+		// A request that stays open with the approver is no reason to keep a change
+		// open: its answer will be stale.
+		f, c := approverFailed(err), run.Row.Command
+		if !f.Settles() && c != nil && c.Attempt < s.Settings().AttemptLimit() {
+			return f
+		}
+		stays += "; the approval request was not taken back: " + saga.Clean(err.Error(), 300)
 	}
 	if found == 0 {
 		return saga.Done("no merge request was open"+stays, nil)
 	}
 	return saga.Done(fmt.Sprintf("merge request %d is closed%s", found, stays), map[string]any{"mrIid": found})
+}
+
+// withdraw takes the approval request back where it is open as far as is known:
+// approvers who have decided, or who took it back themselves, need no word.
+func (s *Steps) withdraw(ctx context.Context, o opened) error {
+	if o.d.CloseAs == string(ApprovalRejected) || o.d.CloseAs == string(ApprovalWithdrawn) {
+		return nil
+	}
+	return s.Approver.Withdraw(ctx, ApprovalID(o.row.ID, o.d.round()))
 }
 
 // removeBranch deletes the operation's branch while it holds nothing but the

@@ -32,8 +32,12 @@ func (s *Steps) create(ctx context.Context, run engine.Run) saga.Outcome {
 	return s.mergeRequest(ctx, o, head, true)
 }
 
-// lookCreate is create without its writes.
+// lookCreate is create without its writes. A close that waits needs no look: it
+// looks for itself what was made, and takes it back.
 func (s *Steps) lookCreate(ctx context.Context, run engine.Run) saga.Outcome {
+	if run.Row.Pending != nil {
+		return saga.NotDone("what was made is closed with it")
+	}
 	o, inputs, bad := s.openCreate(ctx, run)
 	if bad != nil {
 		return *bad
@@ -106,6 +110,15 @@ func (o opened) lookBranch(ctx context.Context, inputs []store.Input) (head, for
 	case fork != parent: // or there is no base, or no history in common
 		return "", "carries this operation's marker, but stands on a commit that " + o.d.Base + " does not have", nil
 	}
+	// A commit of long ago may hold what is asked for already: a change that
+	// changes nothing there takes nothing back on the base.
+	changed, err := o.changedSince(ctx, parent, inputs)
+	switch {
+	case err != nil:
+		return "", "", err
+	case len(changed) > 0:
+		return "", "carries this operation's marker, but stands on a commit where " + strings.Join(changed, ", ") + " was not what it was at submit", nil
+	}
 	return b.SHA, "", nil
 }
 
@@ -161,8 +174,23 @@ func newChange(row saga.Row, d Data, branch, base string, inputs []store.Input) 
 // baseMoved lets a moved base pass where the touched files are what they were
 // at submit: then the change is built on the current base.
 func (s *Steps) baseMoved(ctx context.Context, o opened, tip string, inputs []store.Input) *saga.Outcome {
-	if tip == o.d.BaseSHA {
+	changed, err := o.changedSince(ctx, tip, inputs)
+	switch {
+	case err != nil:
+		return outcome(readFailed(err))
+	case len(changed) == 0:
 		return nil
+	}
+	return outcome(saga.FailWith(saga.Deterministic,
+		fmt.Sprintf("%s moved since submit and changed %s", o.d.Base, strings.Join(changed, ", ")),
+		"close this operation and submit the change again, on what the files say now"))
+}
+
+// changedSince are the touched files that are not the same in a commit as they
+// were on the base at submit.
+func (o opened) changedSince(ctx context.Context, commit string, inputs []store.Input) (changed []string, err error) {
+	if commit == o.d.BaseSHA {
+		return nil, nil
 	}
 	paths := make([]string, len(inputs))
 	for i, f := range inputs {
@@ -170,24 +198,18 @@ func (s *Steps) baseMoved(ctx context.Context, o opened, tip string, inputs []st
 	}
 	before, err := o.forge.Files(ctx, o.row.About.Project, o.d.BaseSHA, paths)
 	if err != nil {
-		return outcome(readFailed(err))
+		return nil, err
 	}
-	now, err := o.forge.Files(ctx, o.row.About.Project, tip, paths)
+	now, err := o.forge.Files(ctx, o.row.About.Project, commit, paths)
 	if err != nil {
-		return outcome(readFailed(err))
+		return nil, err
 	}
-	var changed []string
 	for _, p := range paths {
 		if before[p] != now[p] {
 			changed = append(changed, p)
 		}
 	}
-	if len(changed) == 0 {
-		return nil
-	}
-	return outcome(saga.FailWith(saga.Deterministic,
-		fmt.Sprintf("%s moved since submit and changed %s", o.d.Base, strings.Join(changed, ", ")),
-		"close this operation and submit the change again, on what the files say now"))
+	return changed, nil
 }
 
 // mergeRequest finds the operation's merge request or, with open, opens it.
@@ -241,26 +263,36 @@ func (s *Steps) mergeRequest(ctx context.Context, o opened, head string, open bo
 
 // findMR looks for the operation's own merge request, in any state.
 func (s *Steps) findMR(ctx context.Context, o opened, branch string) (*forge.MergeRequest, *saga.Outcome) {
+	own, foreign, err := o.lookMRs(ctx, branch)
+	switch {
+	case err != nil:
+		return nil, outcome(readFailed(err))
+	case own != nil && own.State == forge.Merged:
+		return nil, outcome(o.found(*own))
+	case foreign != nil:
+		return nil, outcome(saga.FailWith(saga.NeedsHuman, fmt.Sprintf("merge request %d of branch %s is not this operation's", foreign.Ref.IID, branch),
+			"close that merge request on the forge, then retry"))
+	case own != nil && own.State == forge.Closed:
+		return nil, outcome(saga.Moved(EvClosedOutside, "the merge request was closed on the forge", map[string]any{"mrIid": own.Ref.IID}))
+	}
+	return own, nil
+}
+
+// lookMRs looks at the merge requests of the operation's branch: its own, which
+// carries its marker, and an open one of somebody else.
+func (o opened) lookMRs(ctx context.Context, branch string) (own, foreign *forge.MergeRequest, err error) {
 	all, err := o.forge.FindMergeRequests(ctx, o.row.About.Project, branch, o.d.Base)
 	if err != nil {
-		return nil, outcome(readFailed(err))
+		return nil, nil, err
 	}
-	for i := range all {
+	for i := range all { // the newest first
 		mr := &all[i]
-		if !isOwn(mr.Description, o.row.ID) {
-			if mr.State == forge.Open {
-				return nil, outcome(saga.FailWith(saga.NeedsHuman, fmt.Sprintf("merge request %d of branch %s is not this operation's", mr.Ref.IID, branch),
-					"close that merge request on the forge, then retry"))
-			}
-			continue
+		switch ours := isOwn(mr.Description, o.row.ID); {
+		case ours && (own == nil || mr.State == forge.Merged):
+			own = mr
+		case !ours && foreign == nil && mr.State == forge.Open:
+			foreign = mr
 		}
-		switch mr.State {
-		case forge.Merged:
-			return nil, outcome(o.found(*mr))
-		case forge.Closed:
-			return nil, outcome(saga.Moved(EvClosedOutside, "the merge request was closed on the forge", map[string]any{"mrIid": mr.Ref.IID}))
-		}
-		return mr, nil
 	}
-	return nil, nil
+	return own, foreign, nil
 }

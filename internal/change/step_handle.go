@@ -123,7 +123,9 @@ func (s *Steps) merge(ctx context.Context, run engine.Run) saga.Outcome {
 		return saga.FailWith(saga.NeedsHuman, err.Error(), "nothing was merged; the repository wants the branch up to date first: close and submit again on the current base")
 	case forge.KindClosed:
 		return saga.Moved(EvClosedOutside, err.Error(), nil)
-	case forge.KindNothingToMerge, forge.KindNotFound, forge.KindInvalid:
+	case forge.KindNothingToMerge:
+		return saga.FailWith(saga.Deterministic, err.Error(), "nothing was merged: "+o.d.Base+" holds it already, by other hands; close this operation, or take it off "+o.d.Base+" and retry")
+	case forge.KindNotFound, forge.KindInvalid:
 		return saga.FailWith(saga.Deterministic, err.Error(), "nothing was merged")
 	}
 	// The answer was lost. One look now often settles it; if not, the next

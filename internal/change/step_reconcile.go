@@ -2,11 +2,13 @@ package change
 
 import (
 	"context"
+	"errors"
 
 	"github.com/mergeflow/mergeflow/internal/deploy"
 	"github.com/mergeflow/mergeflow/internal/engine"
 	"github.com/mergeflow/mergeflow/internal/forge"
 	"github.com/mergeflow/mergeflow/internal/saga"
+	"github.com/mergeflow/mergeflow/internal/store"
 )
 
 // reconcile is the self-check of "merged, waiting until it is live". An exact
@@ -21,7 +23,11 @@ func (s *Steps) reconcile(ctx context.Context, run engine.Run) saga.Outcome {
 	if err != nil {
 		return saga.FailWith(saga.Deterministic, err.Error(), "the saga's data can't be read; please report it")
 	}
-	if err := s.Deployer.Deploy(ctx, release(run.Row, d)); err != nil {
+	err = s.Deployer.Deploy(ctx, release(run.Row, d))
+	if r, ok := errors.AsType[*deploy.Refused](err); ok {
+		return saga.FailAs(EvDeployFailed, saga.NeedsHuman, saga.Clean(r.Cause, 1000), r.Hint)
+	}
+	if err != nil {
 		return saga.NotYet("deploying: " + saga.Clean(err.Error(), 300))
 	}
 	// Whoever deployed calls back; where that is lost, the next look finds it.
@@ -63,26 +69,51 @@ func (s *Steps) lookLive(ctx context.Context, run engine.Run) saga.Outcome {
 // that overtake each other are few.
 const watermarkDepth = 5
 
-// watermark finds a merge that went live after this one was made, and contains
-// it. Git says what contains what: a merge request's number is given when it is
-// opened, and says nothing about when it was merged.
+// watermark finds a merge that went live and contains this one, whenever we heard
+// of it: before a retry, or before our own merge was recorded. Git says what
+// contains what: a merge request's number is given when it is opened, and says
+// nothing about when it was merged.
 func (s *Steps) watermark(ctx context.Context, o opened) (by string, err error) {
 	project := o.row.About.Project
-	live, err := s.Store.LiveSince(ctx, project, o.d.Base, o.row.WaitingSince, watermarkDepth)
+	live, err := s.Store.LiveSince(ctx, project, o.d.Base, o.row.CreatedAt, watermarkDepth)
 	if err != nil || o.d.MergeCommit == "" {
 		return "", err
 	}
 	for _, r := range live {
-		if r.MergeCommit == "" {
+		commit, err := s.commitOf(ctx, r)
+		if err != nil {
+			return "", err
+		}
+		if commit == "" {
 			continue
 		}
-		fork, err := o.forge.MergeBase(ctx, project, o.d.MergeCommit, r.MergeCommit)
+		fork, err := o.forge.MergeBase(ctx, project, o.d.MergeCommit, commit)
 		switch k := forge.KindOf(err); {
 		case err != nil && k != forge.KindNotFound && k != forge.KindConflict:
 			return "", err
 		case err == nil && fork == o.d.MergeCommit:
-			return short(r.MergeCommit), nil
+			return short(commit), nil
 		}
 	}
 	return "", nil
+}
+
+// commitOf is the merge that a record is about. A callback that came early is
+// recorded by its merge request, and counts once its operation is live.
+func (s *Steps) commitOf(ctx context.Context, r store.DeployRecord) (string, error) {
+	if r.MergeCommit != "" || r.MRIID == 0 {
+		return r.MergeCommit, nil
+	}
+	id, err := s.Store.OperationOf(ctx, r.Project, "", r.MRIID)
+	if err == nil {
+		var row saga.Row
+		if row, err = s.Store.Saga(ctx, id); err == nil && row.State == CalledBack {
+			d, err := dataOf(row)
+			return d.MergeCommit, err
+		}
+	}
+	if errors.Is(err, store.ErrNotFound) {
+		err = nil
+	}
+	return "", err
 }

@@ -29,6 +29,8 @@ type Steps struct {
 type StepStore interface {
 	Inputs(ctx context.Context, sagaID string) ([]store.Input, error)
 	LiveSince(ctx context.Context, project, base string, since time.Time, limit int) ([]store.DeployRecord, error)
+	OperationOf(ctx context.Context, project, mergeCommit string, mrIID int64) (string, error)
+	Saga(ctx context.Context, id string) (saga.Row, error)
 }
 
 // Commands are the flow's steps by command. AwaitPeople comes with the change

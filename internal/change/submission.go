@@ -33,6 +33,7 @@ const (
 	MaxFileBytes  = 1 << 20
 	MaxTotalBytes = 4 << 20
 	maxPath       = 1024
+	maxSegment    = 255
 	maxName       = 200
 	maxTitle      = 255
 	// MaxDescription is in bytes, like the forge's limit, and leaves room for what
@@ -145,7 +146,11 @@ func (s *Submission) checkFiles(add func(field, format string, a ...any)) {
 	seen := map[string]int{}
 	for i, f := range s.Files {
 		field := fmt.Sprintf("files[%d]", i)
-		if why := badPath(f.Path); why != "" {
+		why := badPath(f.Path)
+		if why == "" && f.Action != "delete" {
+			why = longName(f.Path)
+		}
+		if why != "" {
 			add(field+".path", "%s", why)
 		} else if j, dup := seen[f.Path]; dup {
 			add(field+".path", "is the same as files[%d].path", j)
@@ -221,6 +226,17 @@ func badPath(p string) string {
 			return fmt.Sprintf("must not hold %q", seg)
 		case isDotGit(seg):
 			return "must not lead into .git"
+		}
+	}
+	return ""
+}
+
+// longName refuses a name that git keeps and no common file system can: it would
+// be merged, and nobody could check it out. One that is there can be deleted.
+func longName(p string) string {
+	for seg := range strings.SplitSeq(p, "/") {
+		if len(seg) > maxSegment {
+			return fmt.Sprintf("holds a name of more than %d bytes, which no file system takes", maxSegment)
 		}
 	}
 	return ""

@@ -55,6 +55,7 @@ func TestBadFieldsAreNamed(t *testing.T) {
 		"control character":  {"files[0].path", func(s *Submission) { s.Files[0].Path = "a\nb" }},
 		"backslash":          {"files[0].path", func(s *Submission) { s.Files[0].Path = `a\b` }},
 		"long path":          {"files[0].path", func(s *Submission) { s.Files[0].Path = long }},
+		"name no disk takes": {"files[0].path", func(s *Submission) { s.Files[0].Path = "a/" + strings.Repeat("x", 256) }},
 		"unknown action":     {"files[0].action", func(s *Submission) { s.Files[0].Action = "chmod" }},
 		"no action":          {"files[0].action", func(s *Submission) { s.Files[0].Action = "" }},
 		"NUL in content":     {"files[0].content", func(s *Submission) { s.Files[0].Content = "a\x00" }},

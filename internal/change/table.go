@@ -314,7 +314,7 @@ var deployStates = []saga.Spec{
 		Deadline: saga.Deadline{After: 7 * day, To: saga.To(DeployUnknown), Kind: saga.UnknownOutcome},
 		Explain:  saga.Sentence{Summary: "Merged as {mergeCommit}; waiting until it is live", WaitingFor: "deploy", Who: "deploy pipeline"},
 	},
-	{State: CalledBack, Code: 10301, Kind: saga.Final, Status: StatusValidated, Phase: "deploy", Explain: saga.Sentence{Summary: "Live as {mergeCommit}"}},
+	{State: CalledBack, Code: 10301, Kind: saga.Final, Success: true, Status: StatusValidated, Phase: "deploy", Explain: saga.Sentence{Summary: "Live as {mergeCommit}"}},
 	{
 		State: DeployFailed, Code: 10302, Kind: saga.Failed, Status: StatusMerged, Phase: "deploy",
 		On: []saga.Edge{

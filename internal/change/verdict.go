@@ -30,6 +30,8 @@ var awaiting = map[string][]saga.State{
 const (
 	kindApproval = "approval"
 	kindDeploy   = "deploy"
+
+	byCallback = "callback" // how an operation is known to be live
 )
 
 // incoming is a callback in the flow's own terms.
@@ -161,6 +163,9 @@ func ahead(f *saga.Flow, from saga.State, want []saga.State) bool {
 // approvalIncoming translates an approval callback.
 func approvalIncoming(decision approval.Decision, approvalID, by, reason string, ext map[string]any) (incoming, *Invalid) {
 	in := incoming{kind: kindApproval, approvalID: approvalID}
+	if id := canonical(approvalID); id != "" {
+		in.approvalID = id
+	}
 	switch decision {
 	case approval.Approved:
 		in.event = EvApproved

@@ -97,7 +97,7 @@ func TestWhatTheWatermarkIsTold(t *testing.T) {
 		"applied":                 {incoming{event: EvLive}, HandleMerged, own},
 		"live again":              {incoming{event: EvLive}, CalledBack, own},
 		"failed":                  {incoming{event: EvDeployFailed}, HandleMerged, nil},
-		"early":                   {incoming{event: EvLive}, HandleApproved, nil},
+		"early":                   {incoming{event: EvLive}, HandleApproved, own},
 		"closed":                  {incoming{event: EvLive}, CloseSucceeded, nil},
 		"another merge commit":    {incoming{event: EvLive, mergeCommit: "x"}, HandleMerged, nil},
 		"another merge request":   {incoming{event: EvLive, hasMR: true, mrIID: 99}, HandleMerged, nil},

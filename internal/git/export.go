@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"strings"
+	"syscall"
 )
 
 const (
@@ -66,6 +67,12 @@ func (x *exporter) flush(ctx context.Context) error {
 	err := x.repo.catFile(ctx, "--batch", ids, func(i int, size int64, out *bufio.Reader) error {
 		e := x.batch[i]
 		if err := x.write(e, io.LimitReader(out, size)); err != nil {
+			if _, ok := errors.AsType[*PathError](err); ok {
+				return err
+			}
+			if errors.Is(err, syscall.ENAMETOOLONG) { // whenever it is tried
+				return &PathError{Path: e.Path, Why: "has a name that is too long for this disk"}
+			}
 			return fmt.Errorf("write %.200q: %w", e.Path, bare(err))
 		}
 		_, err := out.Discard(1) // the line's end behind the content
@@ -85,7 +92,7 @@ func (x *exporter) write(e Entry, content io.Reader) error {
 			return err
 		}
 		if err := checkLink(e.Path, string(target)); err != nil {
-			return err
+			return &PathError{Path: e.Path, Why: "is a symbolic link that is not written: " + err.Error()}
 		}
 		return x.root.Symlink(string(target), e.Path)
 	}

@@ -34,8 +34,11 @@ func (s *Service) Close(ctx context.Context, pullID, reason, actor string) (View
 	case forge.Merged:
 		return View{}, &Refusal{Code: CodeAlreadyMerged, Detail: "the pull request is merged as " + short(mr.MergeCommit), OperationID: p.OperationID}
 	case forge.Open:
-		if err := s.carried(ctx, p); err != nil {
+		switch id, own, err := s.carrier(ctx, p); {
+		case err != nil:
 			return View{}, err
+		case own:
+			return View{}, carried(id)
 		}
 		if mr, err = s.closeOnForge(ctx, p, mr); err != nil {
 			return View{}, err

@@ -35,10 +35,10 @@ type Service struct {
 	Host   forge.Host // the local forge
 	Forges func(name string) (forge.Forge, bool)
 	Engine Engine
-	// Carrier answers the open operation of another flow that a merge request
-	// belongs to, empty where there is none. What it carries is merged and
-	// closed by it alone. nil: there is no other flow.
-	Carrier func(ctx context.Context, p store.Pull) (operationID string, err error)
+	// Carrier answers the open operation of another flow whose branch a merge
+	// request would merge, empty where there is none, and whether the merge
+	// request is that operation's own. nil: there is no other flow.
+	Carrier func(ctx context.Context, p store.Pull) (operationID string, own bool, err error)
 }
 
 // LocalForge is the name of the forge that mergeflow keeps itself.
@@ -173,8 +173,11 @@ func (s *Service) mergeable(ctx context.Context, p store.Pull, sha string) (forg
 	case forge.Closed:
 		return mr, &Refusal{Code: CodeClosed, Detail: "the pull request is closed", OperationID: p.OperationID}
 	}
-	if err := s.carried(ctx, p); err != nil {
+	switch id, _, err := s.carrier(ctx, p); {
+	case err != nil:
 		return mr, err
+	case id != "":
+		return mr, carried(id)
 	}
 	if live, err := s.live(ctx, p); err != nil || live != nil {
 		if err == nil && !replaceable(*live) {
@@ -200,16 +203,17 @@ func (s *Service) mergeable(ctx context.Context, p store.Pull, sha string) (forg
 	return mr, nil
 }
 
-// carried refuses what only another flow's operation may do to a merge request.
-func (s *Service) carried(ctx context.Context, p store.Pull) error {
+func (s *Service) carrier(ctx context.Context, p store.Pull) (operationID string, own bool, err error) {
 	if s.Carrier == nil {
-		return nil
+		return "", false, nil
 	}
-	id, err := s.Carrier(ctx, p)
-	if err != nil || id == "" {
-		return err
-	}
-	return &Refusal{Code: CodeInProgress, Detail: "the pull request belongs to change " + id + ", which merges or closes it", OperationID: id}
+	return s.Carrier(ctx, p)
+}
+
+// carried refuses what is another flow's operation's to do: nothing of its
+// branch is merged but by it, and its own merge request is closed by it alone.
+func carried(operationID string) *Refusal {
+	return &Refusal{Code: CodeInProgress, Detail: "the branch belongs to change " + operationID + ", which merges it or closes its pull request", OperationID: operationID}
 }
 
 // merged answers a request for what the forge has merged already. A failed saga

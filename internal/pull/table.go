@@ -89,7 +89,7 @@ var Table = &saga.Flow{
 			Explain:  saga.Sentence{Summary: "Making {mergeCommit} searchable", WaitingFor: "index", Who: "search index"},
 		},
 		{
-			State: Merged, Code: 20501, Kind: saga.Final, Status: StatusMerged, Phase: "done",
+			State: Merged, Code: 20501, Kind: saga.Final, Success: true, Status: StatusMerged, Phase: "done",
 			Explain: saga.Sentence{Summary: "Merged as {mergeCommit}; watchers told, search index up to date"},
 		},
 		{

@@ -247,10 +247,10 @@ func settleFailure(row *Row, from, to *Spec, ev Event) {
 		f.Hint = or(f.Hint, to.Hint)
 		f.Error = Clean(or(f.Error, string(ev.Name)), 2000)
 		row.Failure = &f
-	case from.Kind != Failed && to.Kind != Final && row.Failure != nil:
+	case from.Kind != Failed:
 		row.Failure = nil // the retried step is through
-	case to.Kind == Final && from.Kind != Failed && ev.Name == OK:
-		row.Failure = nil
+	case to.Success:
+		row.Failure = nil // done after all
 	}
 }
 

@@ -102,6 +102,9 @@ type Spec struct {
 	// Retry is what retry re-enters from a failed state; empty: FailedStep.
 	Deadline Deadline
 	Explain  Sentence
+	// Success marks a final state in which what the saga is for is done: no
+	// failure on the way there is shown any more.
+	Success bool
 	// Hint tells an operator what a failed state needs when the failure itself says nothing.
 	Hint string
 }

@@ -26,7 +26,8 @@ import (
 
 // Source is where trees come from.
 type Source interface {
-	// Export writes a commit's tree into an empty folder.
+	// Export writes a commit's tree into an empty folder. A tree that no folder
+	// can hold is a *deploy.Refused.
 	Export(ctx context.Context, project, commit, dir string) error
 	// Contains says whether ancestor is commit or in its history.
 	Contains(ctx context.Context, project, commit, ancestor string) (bool, error)
@@ -127,8 +128,10 @@ func (d *Deployer) due(ctx context.Context, p place, r deploy.Release, live stri
 	if err != nil || newer {
 		return newer, err
 	}
-	return false, fmt.Errorf("%s is live and not in the history of %s: the branch was rewritten; remove the link %s in the deploy folder if it may go",
-		live, r.MergeCommit, p.name)
+	return false, &deploy.Refused{
+		Cause: fmt.Sprintf("%s is live and not in the history of %s: the branch was rewritten", live, r.MergeCommit),
+		Hint:  "remove the link " + p.name + " in the deploy folder if it may go, then retry",
+	}
 }
 
 // contains is the source's, where a commit that is gone from the repository
