@@ -16,15 +16,16 @@ const claimLimit = 10 * time.Second
 // so that a claim that was answered can still be released or run.
 func (e *Engine) claimLoop(claims, rest context.Context) {
 	backoff := e.o.Poll
+	passed := 0 // rounds in which what is due could not be taken
 	for claims.Err() == nil {
-		full, err := e.claimOnce(rest)
+		took, full, err := e.claimOnce(rest)
 		switch {
 		case claims.Err() != nil:
 			return
 		case err != nil:
 			e.missed()
 			e.o.Log.Warn("claiming failed", "error", err)
-			if !sleep(claims, time.Duration(float64(backoff)*(0.5+jitter()))) {
+			if !e.sleepOrWake(claims, time.Duration(float64(backoff)*(0.5+jitter()))) {
 				return
 			}
 			backoff = min(2*backoff, 30*time.Second)
@@ -32,10 +33,13 @@ func (e *Engine) claimLoop(claims, rest context.Context) {
 		}
 		backoff = e.o.Poll
 		e.turned()
+		if passed++; took > 0 {
+			passed = 0
+		}
 		if full {
 			continue // there may be more that is due
 		}
-		if !e.idle(claims) {
+		if !e.idle(claims, passed) {
 			return
 		}
 	}
@@ -43,13 +47,21 @@ func (e *Engine) claimLoop(claims, rest context.Context) {
 
 // claimOnce takes what is due for the workers that are free. full says that it
 // took all it asked for, so more may wait.
-func (e *Engine) claimOnce(rest context.Context) (full bool, err error) {
+func (e *Engine) claimOnce(rest context.Context) (took int, full bool, err error) {
 	free := e.workers.take(e.o.Workers) // what isn't used goes back at once
 	in := store.Claim{Max: free, Lease: e.o.Lease, Queued: e.o.Settings().QueuedLimit()}
 	if free == 0 {
-		// Nothing is free, but what is past its deadline is still looked at:
-		// full workers must not keep a request "processing" for ever.
-		in.OverdueOnly, in.Max = true, max(1, e.o.Workers/4)
+		// Nothing is free, but what is past its deadline is still looked at, a few
+		// at once: full workers must not keep a request "processing" for ever. A
+		// poll is often enough; wake-ups tell of new work.
+		if time.Since(e.lookedBeside) < e.o.Poll {
+			return 0, false, nil
+		}
+		e.lookedBeside = time.Now()
+		if in.Max = e.beside.take(e.o.Workers); in.Max == 0 {
+			return 0, false, nil
+		}
+		in.OverdueOnly = true
 	}
 	settings := e.o.Settings()
 	taken := map[string]int{}
@@ -76,15 +88,12 @@ func (e *Engine) claimOnce(rest context.Context) (full bool, err error) {
 			e.reached()
 		}
 	}
+	places := e.workers
 	if in.OverdueOnly {
-		for range got {
-			// Looks at overdue commands run beside the workers, bounded by Max.
-			e.steps.Add(1)
-		}
-	} else {
-		e.workers.give(free - len(got))
-		e.steps.Add(len(got))
+		places = e.beside
 	}
+	places.give(in.Max - len(got))
+	e.steps.Add(len(got))
 	for _, c := range got {
 		if !in.OverdueOnly && e.caps[c.Row.Command.Type] != nil {
 			taken[c.Row.Command.Type]--
@@ -94,7 +103,7 @@ func (e *Engine) claimOnce(rest context.Context) (full bool, err error) {
 		e.caps[typ].give(n)
 	}
 	if err != nil {
-		return false, err
+		return 0, false, err
 	}
 	if len(got) > 0 {
 		e.o.Observer.Claimed(len(got))
@@ -106,10 +115,7 @@ func (e *Engine) claimOnce(rest context.Context) (full bool, err error) {
 			e.execute(rest, x)
 		}()
 	}
-	if in.OverdueOnly {
-		return false, nil
-	}
-	return len(got) == free, nil
+	return len(got), !in.OverdueOnly && len(got) == free, nil
 }
 
 func (e *Engine) claim(ctx context.Context, in store.Claim) ([]store.Claimed, error) {
@@ -125,16 +131,31 @@ func (e *Engine) claim(ctx context.Context, in store.Claim) ([]store.Claimed, er
 	return got, err
 }
 
-// idle sleeps until the next due time, a wake-up, or a jittered poll. It
-// answers false when the loop should end.
-func (e *Engine) idle(ctx context.Context) bool {
+// idle sleeps until the next due time, a wake-up, or a jittered poll. passed is
+// how many rounds in a row took nothing: what is due and was passed by is locked
+// by somebody, and is tried again ever less often. It answers false when the
+// loop should end.
+func (e *Engine) idle(ctx context.Context, passed int) bool {
 	wait := time.Duration(float64(e.o.Poll) * (0.75 + jitter()/2))
 	if kinds := e.claimable(); len(kinds) > 0 {
-		if in, ok, err := e.o.Store.NextDue(ctx, kinds); err == nil && ok {
-			wait = min(wait, max(in, time.Millisecond))
+		ask, cancel := context.WithTimeout(ctx, claimLimit)
+		in, ok, err := e.o.Store.NextDue(ask, kinds)
+		cancel()
+		switch {
+		case err != nil && ctx.Err() == nil:
+			e.missed()
+		case ok && err == nil:
+			wait = min(wait, max(in, shortest<<min(passed, 20)))
 		}
 	}
-	t := time.NewTimer(wait)
+	return e.sleepOrWake(ctx, wait)
+}
+
+// shortest is the least pause between two claims.
+const shortest = time.Millisecond
+
+func (e *Engine) sleepOrWake(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-ctx.Done():

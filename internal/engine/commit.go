@@ -215,17 +215,28 @@ func (e *Engine) refuseRest() {
 }
 
 // commitOutcome settles a step's outcome and commits it under the lease. It
-// answers the saga's next command where this worker keeps it.
-func (e *Engine) commitOutcome(rest context.Context, x *execution, out saga.Outcome, overdue bool) *execution {
+// answers the saga's next command where this worker keeps it. An outcome that the
+// database can't hold becomes a failure that it can.
+func (e *Engine) commitOutcome(rest context.Context, x *execution, out saga.Outcome, ran saga.Execution) *execution {
+	next, err := e.commitAs(rest, x, out, ran)
+	if errors.Is(err, store.ErrConflict) {
+		next, _ = e.commitAs(rest, x, saga.FailWith(saga.Deterministic,
+			"the database refused what the step answered: "+saga.Clean(err.Error(), 500), "this is a fault in mergeflow; please report it"), ran)
+	}
+	return next
+}
+
+func (e *Engine) commitAs(rest context.Context, x *execution, out saga.Outcome, ran saga.Execution) (*execution, error) {
 	f, settings := x.flow, e.o.Settings()
 	c := &commit{req: store.Request{SagaID: x.claimed.Row.ID, Token: x.claimed.Lease.Token}, command: x.command, giveUp: time.Now().Add(e.o.Lease)}
 	c.decide = func(l store.Locked) (store.Writes, error) {
-		run := saga.Execution{Overdue: overdue, Jitter: jitter()}
+		run := ran
+		run.Jitter = jitter()
 		if pause := e.reached(); pause > 0 {
 			// Asked here, under lock: an outage may have come to its end since the
 			// look. A step whose deadline passed while it ran settles by its budget.
 			// Not less than a second: the pause's last moment brings no row of looks.
-			run.Overdue, run.Paused = overdue && x.claimed.Overdue, max(pause, time.Second)
+			run.Overdue, run.Paused = run.Overdue && x.claimed.Overdue, max(pause, time.Second)
 		}
 		w, err := f.Settle(l, x.claimed.Lease.Token, out, run, settings)
 		if err != nil || !l.Held {
@@ -251,11 +262,11 @@ func (e *Engine) commitOutcome(rest context.Context, x *execution, out saga.Outc
 			level = slog.LevelWarn
 		}
 		e.o.Log.Log(rest, level, "a result came after its lease was lost and changed nothing", "saga", x.claimed.Row.ID, "command", x.command, "outcome", out.String())
-		return nil
+		return nil, nil
 	case r.Err != nil:
 		e.o.Log.Warn("an outcome could not be committed; the command is claimed again when its lease ends",
 			"saga", x.claimed.Row.ID, "command", x.command, "outcome", out.String(), "error", r.Err)
-		return nil
+		return nil, r.Err
 	}
 	next := r.Decision.Row.Command
 	if !r.Kept {
@@ -266,10 +277,10 @@ func (e *Engine) commitOutcome(rest context.Context, x *execution, out saga.Outc
 		default:
 			e.wakeHere() // the loop may be asleep until later than the next try
 		}
-		return nil
+		return nil, nil
 	}
 	kept := store.Claimed{Row: r.Decision.Row, Lease: store.Lease{SagaID: r.Decision.Row.ID, Token: next.LeaseToken}, Now: r.Decision.Row.UpdatedAt}
-	return e.begin(kept, asked, true)
+	return e.begin(kept, asked, true), nil
 }
 
 // reserve takes capacity of the kind for a kept command, once per commit: a

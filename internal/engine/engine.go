@@ -92,12 +92,15 @@ type Engine struct {
 	kinds []kind
 	caps  map[string]*capacity // by type, nil where only the workers limit it
 
+	lookedBeside time.Time // the claim loop alone: when it last asked for what is overdue with all workers busy
+
 	wake       chan struct{}
 	commits    chan *commit
 	commitDone chan struct{} // closed when no commit is answered any more
 	hub        *hub
 
 	workers *capacity
+	beside  *capacity // looks at what is overdue, while all workers are busy
 
 	mu      sync.Mutex
 	running map[string]*execution // by lease token
@@ -152,7 +155,7 @@ func New(o Options) (*Engine, error) {
 	e := &Engine{
 		o: o, flows: map[flowKey]*Flow{}, caps: map[string]*capacity{},
 		wake: make(chan struct{}, 1), commits: make(chan *commit, 4*o.Batch), commitDone: make(chan struct{}), hub: newHub(),
-		workers: newCapacity(o.Workers), running: map[string]*execution{},
+		workers: newCapacity(o.Workers), beside: newCapacity(max(1, o.Workers/4)), running: map[string]*execution{},
 		claimDone: make(chan struct{}), closing: make(chan struct{}),
 	}
 	for i := range o.Flows {
@@ -209,7 +212,7 @@ func (e *Engine) Start() {
 		defer close(e.claimDone)
 		e.claimLoop(claims, rest)
 	}()
-	for _, f := range []func(context.Context){e.commitLoop, e.beatLoop, e.listenLoop} {
+	for _, f := range []func(context.Context){e.commitLoop, e.beatLoop, e.expireLoop, e.listenLoop} {
 		e.rest.Go(func() { f(rest) })
 	}
 }

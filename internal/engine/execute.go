@@ -81,6 +81,8 @@ func (e *Engine) execute(rest context.Context, x *execution) {
 	defer func() {
 		if worker {
 			e.giveBack(e.workers)
+		} else {
+			e.beside.give(1)
 		}
 	}()
 	for x != nil {
@@ -110,13 +112,13 @@ func (e *Engine) executeOne(rest context.Context, x *execution) *execution {
 		e.o.Log.Warn("a lease ended before its command was begun; whoever claims it next performs it", "saga", x.claimed.Row.ID, "command", x.command)
 		return nil
 	}
-	out, overdue, back := e.perform(x)
+	out, ran, back := e.perform(x)
 	if !back {
 		// The step ignores its cancelled context. Its lease is left to end; then
 		// a claim, here or elsewhere, looks at what it did.
 		return nil
 	}
-	return e.commitOutcome(rest, x, out, overdue)
+	return e.commitOutcome(rest, x, out, ran)
 }
 
 // expired says that somebody else may hold the command by now.
@@ -129,18 +131,23 @@ func (e *Engine) expired(x *execution) bool {
 // perform runs the step, and before a deadline is applied one more look. A
 // command that is past its deadline when it begins is only looked at, whatever
 // becomes of the deadline: it may run beside the workers, and its claim counted
-// no attempt. back is false when the step did not return in time.
-func (e *Engine) perform(x *execution) (out saga.Outcome, overdue, back bool) {
+// no attempt. So is one whose attempts are used up without an answer. back is
+// false when the step did not return in time.
+func (e *Engine) perform(x *execution) (out saga.Outcome, ran saga.Execution, back bool) {
 	dated := !x.deadline.IsZero()
 	left := time.Until(x.deadline)
-	overdue = x.claimed.Overdue || dated && left <= 0
+	overdue := x.claimed.Overdue || dated && left <= 0
 	step := x.flow.Steps[x.command]
-	if step.Look == nil && step.Perform == nil { // saga.DeadlineOnly
-		return saga.NotDone("nothing came"), overdue, true
-	}
-	if overdue || step.Perform == nil || x.claimed.Row.Pending != nil {
-		out, back = e.run(x, step, true, lookLimit)
-		return out, overdue, back
+	c := x.claimed.Row.Command
+	switch {
+	case step.Look == nil && step.Perform == nil: // saga.DeadlineOnly
+		return saga.NotDone("nothing came"), saga.Execution{Overdue: overdue}, true
+	case overdue || step.Perform == nil || x.claimed.Row.Pending != nil:
+		out, cut := e.look(x, step, lookLimit)
+		return out, saga.Execution{Overdue: overdue && !cut, CutOff: cut}, true
+	case c.Attempt > e.o.Settings().AttemptLimit():
+		out, cut := e.look(x, step, lookLimit)
+		return usedUp(out, c.Attempt-1), saga.Execution{CutOff: cut}, true
 	}
 	limit, reserve := limitOf(x.spec, e.o.Lease), time.Duration(0)
 	if dated {
@@ -151,19 +158,36 @@ func (e *Engine) perform(x *execution) (out saga.Outcome, overdue, back bool) {
 	}
 	out, back = e.run(x, step, false, limit)
 	if !back || !dated || settles(out) {
-		return out, false, back
+		return out, saga.Execution{}, back
 	}
 	if time.Until(x.deadline) > reserve {
-		return out, false, true // the step gave up before its time: settle by its budget
+		return out, saga.Execution{}, true // the step gave up before its time: settle by its budget
 	}
-	seen := out
-	if out, back = e.run(x, step, true, max(reserve, time.Second)); !back {
-		return out, true, false
+	seen, cut := e.look(x, step, max(reserve, time.Second))
+	if settles(seen) {
+		out = seen // otherwise what the step saw says more
 	}
-	if !settles(out) {
-		out = seen // what the step saw says more than a look that settled nothing
+	return out, saga.Execution{Overdue: !cut, CutOff: cut}, true
+}
+
+// look runs the step's look. One that was cut off by an event, a lost lease or a
+// stop has not looked: it proves nothing, and no deadline is applied after it.
+func (e *Engine) look(x *execution, step Step, limit time.Duration) (out saga.Outcome, cut bool) {
+	out, _ = e.run(x, step, true, limit)
+	return out, x.ctx.Err() != nil && !settles(out) && !out.IsNotDone()
+}
+
+// usedUp is a look's answer where every attempt that the budget allows ended
+// without an answer: its process died, or it never returned.
+func usedUp(seen saga.Outcome, attempts int) saga.Outcome {
+	why := fmt.Sprintf("%d attempts ended without an answer; a look says %s", attempts, seen)
+	switch {
+	case settles(seen), seen.IsNotYet():
+		return seen
+	case seen.IsNotDone():
+		return saga.FailWith(saga.Transient, saga.Clean(why, 500), "nothing was done; look into the log why attempts end, then retry")
 	}
-	return out, true, true
+	return saga.Unclear(saga.Clean(why, 500))
 }
 
 // limitOf is how long one run of a step may take, apart from its deadline: what
@@ -228,7 +252,13 @@ func (e *Engine) run(x *execution, step Step, look bool, limit time.Duration) (s
 		return observe(o), true
 	case <-grace.C:
 	}
-	e.abandon(x, look, answer)
+	if look {
+		// It only reads: nothing has to be found out about it, and what is under
+		// way goes on as after one that saw nothing.
+		e.o.Log.Error("a look ignores its cancelled context and is left behind", "saga", row.ID, "command", x.command)
+		return saga.NotYet("the look did not return in time"), true
+	}
+	e.abandon(x, answer)
 	return saga.Outcome{}, false
 }
 
@@ -245,11 +275,11 @@ func (x *execution) call(ctx context.Context, f func(context.Context, Run) saga.
 
 // abandon leaves a step that does not return to itself. Its lease is no longer
 // extended; whatever it answers one day is a late result.
-func (e *Engine) abandon(x *execution, look bool, answer <-chan saga.Outcome) {
+func (e *Engine) abandon(x *execution, answer <-chan saga.Outcome) {
 	e.mu.Lock()
 	x.abandoned = true
 	e.mu.Unlock()
-	e.o.Log.Error("a step ignores its cancelled context and is left behind", "saga", x.claimed.Row.ID, "command", x.command, "look", look)
+	e.o.Log.Error("a step ignores its cancelled context and is left behind", "saga", x.claimed.Row.ID, "command", x.command)
 	e.late.Go(func() {
 		o := <-answer
 		ctx, cancel := context.WithTimeout(context.Background(), claimLimit)

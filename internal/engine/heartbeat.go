@@ -12,8 +12,8 @@ import (
 // goes unnoticed by the worker it concerns.
 const beatEvery = 5 * time.Second
 
-// beatLoop keeps the leases of running steps, learns which are lost or have an
-// event waiting, and cuts off those whose lease ended without an answer.
+// beatLoop keeps the leases of running steps and learns which are lost or have
+// an event waiting.
 func (e *Engine) beatLoop(ctx context.Context) {
 	every := min(e.o.Lease/3, beatEvery)
 	t := time.NewTicker(every)
@@ -51,7 +51,6 @@ func (e *Engine) beatOnce(ctx context.Context) {
 	if err != nil {
 		e.missed()
 		e.o.Log.Warn("heartbeat failed", "leases", len(leases), "error", err)
-		e.cutOffExpired()
 		return
 	}
 	lost := make(map[string]bool, len(beat.Lost))
@@ -72,18 +71,18 @@ func (e *Engine) beatOnce(ctx context.Context) {
 	}
 	for _, l := range beat.Interrupt {
 		if x, ok := e.running[l.Token]; ok {
-			x.cancel(errInterrupted)
+			x.interrupted()
 		}
 	}
 }
 
-// cutOffExpired cancels steps whose lease has ended: somebody else may act now.
-func (e *Engine) cutOffExpired() {
+// cutOffExpired cancels steps whose lease has ended by then: somebody else may
+// act from that time on.
+func (e *Engine) cutOffExpired(by time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	now := time.Now()
 	for _, x := range e.running {
-		if now.After(x.leaseUntil) {
+		if by.After(x.leaseUntil) {
 			x.cancel(errDisplaced)
 		}
 	}
@@ -96,8 +95,37 @@ func (e *Engine) interrupt(sagaID string, version int64, cause error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, x := range e.running {
-		if x.claimed.Row.ID == sagaID && x.claimed.Row.Version <= version {
-			x.cancel(cause)
+		if x.claimed.Row.ID != sagaID || x.claimed.Row.Version > version {
+			continue
+		}
+		if cause == errInterrupted {
+			x.interrupted()
+			continue
+		}
+		x.cancel(cause)
+	}
+}
+
+// interrupted cancels a step that a person's event waits for, but not the look
+// that was begun for that event.
+func (x *execution) interrupted() {
+	if x.claimed.Row.Pending == nil {
+		x.cancel(errInterrupted)
+	}
+}
+
+// expireLoop cuts off steps whose leases end before a beat has said anything:
+// beats are one at a time, and one that waits for the database says nothing.
+func (e *Engine) expireLoop(ctx context.Context) {
+	every := min(e.o.Lease/20, time.Second)
+	t := time.NewTicker(every)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+			e.cutOffExpired(time.Now().Add(every)) // before the end, not after it
 		}
 	}
 }

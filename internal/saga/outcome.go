@@ -94,6 +94,12 @@ func (o Outcome) Settles() bool {
 	return o.kind == outcomeMoved || o.kind == outcomeFailed && (o.event != "" || o.failure.Kind != Transient)
 }
 
+// IsNotDone is true for a look's proof that the effect is absent.
+func (o Outcome) IsNotDone() bool { return o.kind == outcomeNotDone }
+
+// IsNotYet is true for "nothing to do but look again".
+func (o Outcome) IsNotYet() bool { return o.kind == outcomeNotYet }
+
 // Label is the outcome's kind, for metrics.
 func (o Outcome) Label() string {
 	switch o.kind {
@@ -134,6 +140,9 @@ type Execution struct {
 	// Paused, where set, is how long deadlines are not applied. Overdue then
 	// means that the claim was: a look, which counted no attempt.
 	Paused time.Duration
+	// CutOff: it was a look that an event, a lost lease or a stop ended before
+	// it had seen anything. What it was for is looked at again, at once.
+	CutOff bool
 	Jitter float64 // in [0,1), spreads the backoff
 }
 
@@ -156,6 +165,11 @@ func Settle(f *Flow, row Row, o Outcome, x Execution, s Settings) Event {
 	q := Requeue{Attempt: c.Attempt, Checks: c.Checks, Evidence: Clean(o.detail, 500)}
 	// A waiting state waits for an event; a self-check that fails is no event.
 	selfCheck := spec.Kind == Waiting
+	if x.CutOff && !o.Settles() {
+		q.Unclear, q.Evidence = c.Unclear || o.kind == outcomeUnclear, c.Evidence
+		ev.Data, ev.Requeue = nil, &q
+		return ev
+	}
 	switch o.kind {
 	case outcomeMoved:
 		ev.Name = o.event

@@ -78,10 +78,12 @@ func (a *apply) run(ctx context.Context, batch []int, wait bool) {
 	case isRefusal(err) || codeOf(err) == lockNotAvailable:
 		a.results[batch[0]] = store.Result{Err: wrap("saga "+a.reqs[batch[0]].SagaID, err)}
 	default:
-		for _, i := range batch {
-			a.results[i] = store.Result{Err: wrap("apply", err)}
-		}
+		// Nothing was written for these. Where others were, each is answered
+		// alone, as one that is to be tried again.
 		a.failed = wrap("apply", err)
+		for _, i := range batch {
+			a.results[i] = store.Result{Err: fmt.Errorf("%w: %w", store.ErrBusy, a.failed)}
+		}
 	}
 }
 
