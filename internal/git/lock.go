@@ -149,37 +149,53 @@ func (r Repo) clearDead(writer *os.File) error {
 	if err != nil {
 		return r.lockFailure(writerFile, err)
 	}
+	var noted []string
 	for ref := range strings.SplitSeq(strings.TrimSpace(string(note)), "\n") {
-		if ref != head && ref != packedRefs && checkRef(ref) != nil {
-			continue // nothing, or torn: then git was never started
+		if ref == head || ref == packedRefs || checkRef(ref) == nil { // else nothing, or torn: then git was never started
+			noted = append(noted, ref)
 		}
-		if err := r.removeStale(ref); err != nil {
-			return err
-		}
+	}
+	if err := r.removeStale(noted); err != nil {
+		return err
 	}
 	return r.lockFailure(writerFile, writer.Truncate(0))
 }
 
-func (r Repo) removeStale(ref string) error {
-	path := r.lockPath(ref)
-	if _, err := os.Lstat(path); errors.Is(err, os.ErrNotExist) {
+// pushPatience is how long "push" is tried for when nobody pushes. A child that
+// this process starts at that moment has a copy of every open file between its
+// fork and its exec, and with it a lock that was given back meanwhile.
+const pushPatience = time.Second
+
+// removeStale removes the references' lock files, where there are any.
+func (r Repo) removeStale(refs []string) error {
+	var left []string
+	for _, ref := range refs {
+		if _, err := os.Lstat(r.lockPath(ref)); err == nil {
+			left = append(left, ref)
+		}
+	}
+	if len(left) == 0 {
 		return nil
 	}
-	push, err := r.openLock(pushFile)
-	if err != nil {
+	patience, cancel := context.WithTimeout(context.Background(), pushPatience)
+	defer cancel()
+	push, err := r.acquire(patience, pushFile, syscall.LOCK_EX)
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return r.lockError(left[0]) // a push is under way: it may be the maker
+	case err != nil:
 		return err
 	}
 	defer push.Close()
-	if err := syscall.Flock(int(push.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return r.lockError(ref) // a push is under way: it may be the maker
-	}
-	stale := []string{path}
-	if ref == packedRefs { // its next content is written beside it, under the same lock
-		stale = []string{filepath.Join(r.Dir, packedRefs+".new"), path}
-	}
-	for _, path := range stale {
-		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("remove the stale %s: %w", filepath.Base(path), pathless(err))
+	for _, ref := range left {
+		stale := []string{r.lockPath(ref)}
+		if ref == packedRefs { // its next content is written beside it, under the same lock
+			stale = []string{filepath.Join(r.Dir, packedRefs+".new"), r.lockPath(ref)}
+		}
+		for _, path := range stale {
+			if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+				return fmt.Errorf("remove the stale %s: %w", filepath.Base(path), pathless(err))
+			}
 		}
 	}
 	return nil

@@ -233,6 +233,42 @@ func TestForeignLockStays(t *testing.T) {
 	}
 }
 
+// A child that is being started has a copy of the lock for a moment, after its
+// holder has given it back: that is no push.
+func TestALockThatAForkHoldsForAMoment(t *testing.T) {
+	t.Parallel()
+	r := newRepo(t)
+	a := commit(t, r, "main", "", map[string]string{"a": "a"})
+	b := commit(t, r, "other", a, map[string]string{"b": "b"})
+	swap := Swap{"refs/heads/main", a, b}
+	for _, ref := range []string{swap.Ref, head} { // both, as git leaves them
+		if err := os.WriteFile(r.lockPath(ref), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	copied, err := r.acquire(t.Context(), pushFile, syscall.LOCK_EX)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(r.Dir, lockDir, writerFile), []byte(swap.Ref+"\n"+head+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- r.UpdateRef(t.Context(), swap) }()
+	eventually(t, "it has begun", func() bool {
+		f, err := r.openLock(writerFile)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		return errors.Is(syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB), syscall.EWOULDBLOCK)
+	})
+	copied.Close()
+	if err := <-done; err != nil {
+		t.Errorf("taken for a push: %v", err)
+	}
+}
+
 func TestNestedNames(t *testing.T) {
 	t.Parallel()
 	r := newRepo(t)
