@@ -116,6 +116,7 @@ func (a *apply) transact(ctx context.Context, batch []int, wait bool) error {
 		ids[n], at[a.ids[i]] = a.ids[i], i
 	}
 	locked := make(map[int]*store.Locked, len(batch))
+	unreadable := map[int]error{}
 	var held []pgtype.UUID // the locked sagas, in the order of their ids
 	b := &pgx.Batch{}
 	b.Queue("BEGIN")
@@ -131,7 +132,8 @@ func (a *apply) transact(ctx context.Context, batch []int, wait bool) error {
 			}
 			row, err := s.saga()
 			if err != nil {
-				return err
+				unreadable[at[s.id]] = err
+				continue
 			}
 			locked[at[s.id]] = &store.Locked{Row: row}
 			held = append(held, s.id)
@@ -189,6 +191,8 @@ func (a *apply) transact(ctx context.Context, batch []int, wait bool) error {
 		}
 		a.results[i] = store.Result{}
 		switch {
+		case unreadable[i] != nil:
+			a.results[i].Err = fmt.Errorf("%w: %w", store.ErrConflict, unreadable[i])
 		case !there[a.ids[i]]:
 			a.results[i].Err = fmt.Errorf("saga %s: %w", a.reqs[i].SagaID, store.ErrNotFound)
 		case a.reqs[i].Wait && !wait:

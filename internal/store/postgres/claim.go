@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -133,16 +134,19 @@ func (db *DB) claim(ctx context.Context, sql string, args ...any) (out []store.C
 	}
 	b = &pgx.Batch{}
 	if len(ids) > 0 {
-		b.Queue(readClaimed, ids).Query(func(rows pgx.Rows) (err error) {
-			out, err = pgx.CollectRows(rows, func(r pgx.CollectableRow) (store.Claimed, error) {
-				row, err := scanWhole(r)
-				if err != nil {
-					return store.Claimed{}, err
+		b.Queue(readClaimed, ids).Query(func(rows pgx.Rows) error {
+			for rows.Next() {
+				row, err := scanWhole(rows)
+				if errors.Is(err, errUnreadable) {
+					continue // its lease ends by itself; the others' work goes on
 				}
-				return store.Claimed{Row: row, Lease: store.Lease{SagaID: row.ID, Token: row.Command.LeaseToken},
-					Overdue: overdue[row.ID], Now: at.UTC()}, nil
-			})
-			return err
+				if err != nil {
+					return err
+				}
+				out = append(out, store.Claimed{Row: row, Lease: store.Lease{SagaID: row.ID, Token: row.Command.LeaseToken},
+					Overdue: overdue[row.ID], Now: at.UTC()})
+			}
+			return rows.Err()
 		})
 	}
 	b.Queue("COMMIT")

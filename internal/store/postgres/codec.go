@@ -3,6 +3,7 @@ package postgres
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -94,6 +95,10 @@ func (x *sagaScan) into() []any {
 		&x.waiting, &x.updated, &x.closed, &x.early}
 }
 
+// errUnreadable is a saga whose row holds what nobody can read: a hand in the
+// database. It must not stop the others.
+var errUnreadable = errors.New("the row can't be read")
+
 func (x *sagaScan) saga() (saga.Row, error) {
 	r := x.row
 	r.ID, r.Data = textOf(x.id), json.RawMessage(x.data)
@@ -105,12 +110,12 @@ func (x *sagaScan) saga() (saga.Row, error) {
 	if x.pending != nil {
 		r.Pending = new(saga.Event)
 		if err := json.Unmarshal(x.pending, r.Pending); err != nil {
-			return r, fmt.Errorf("saga %s: pending event: %w", r.ID, err)
+			return r, fmt.Errorf("saga %s: pending event: %w: %w", r.ID, errUnreadable, err)
 		}
 	}
 	if x.early != nil {
 		if err := json.Unmarshal(x.early, &r.Early); err != nil {
-			return r, fmt.Errorf("saga %s: early events: %w", r.ID, err)
+			return r, fmt.Errorf("saga %s: early events: %w: %w", r.ID, errUnreadable, err)
 		}
 	}
 	return r, nil

@@ -36,7 +36,7 @@ func (db *DB) apply(ctx context.Context, reqs []store.Request, decide func(int, 
 		for i, r := range reqs {
 			ids[i] = r.SagaID
 		}
-		rows, err := s.sagas(ids)
+		rows, unreadable, err := s.sagas(ids)
 		if err != nil {
 			return err
 		}
@@ -44,6 +44,9 @@ func (db *DB) apply(ctx context.Context, reqs []store.Request, decide func(int, 
 		for i, r := range reqs {
 			row, ok := rows[r.SagaID]
 			switch {
+			case unreadable[r.SagaID] != nil:
+				rs[i].Err = fmt.Errorf("saga %s: %w: %w", r.SagaID, store.ErrConflict, unreadable[r.SagaID])
+				continue
 			case !ok:
 				rs[i].Err = fmt.Errorf("saga %s: %w", r.SagaID, store.ErrNotFound)
 				continue
@@ -321,18 +324,30 @@ WHERE pull_id = ?6 AND operation_id = ?7`,
 }
 
 // sagas reads rows with their commands, by id.
-func (s *session) sagas(ids []string) (map[string]saga.Row, error) {
+func (s *session) sagas(ids []string) (rows map[string]saga.Row, unreadable map[string]error, err error) {
 	list, err := toJSON(ids)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	rows, err := all(s, scanSaga, selectSaga+`WHERE s.saga_id IN (SELECT value FROM json_each(?))`, list)
-	if err != nil {
-		return nil, err
+	rows, unreadable = make(map[string]saga.Row, len(ids)), map[string]error{}
+	_, err = all(s, func(sc scanner) (struct{}, error) {
+		r, err := scanSaga(sc)
+		if errors.Is(err, errUnreadable) {
+			unreadable[r.ID] = err
+			return struct{}{}, nil
+		}
+		rows[r.ID] = r
+		return struct{}{}, err
+	}, selectSaga+`WHERE s.saga_id IN (SELECT value FROM json_each(?))`, list)
+	return rows, unreadable, err
+}
+
+// lockedSaga is sagas for one; found is false where there is none.
+func (s *session) lockedSaga(id string) (r saga.Row, found bool, err error) {
+	rows, unreadable, err := s.sagas([]string{id})
+	if err == nil {
+		err = unreadable[id]
 	}
-	out := make(map[string]saga.Row, len(rows))
-	for _, r := range rows {
-		out[r.ID] = r
-	}
-	return out, nil
+	r, found = rows[id]
+	return r, found, err
 }

@@ -36,11 +36,11 @@ func (db *DB) Callback(ctx context.Context, in store.Callback, decide func(store
 		default:
 			return err
 		}
-		rows, err := s.sagas([]string{in.OperationID})
+		r, found, err := s.lockedSaga(in.OperationID)
 		if err != nil {
 			return err
 		}
-		if r, ok := rows[in.OperationID]; ok {
+		if found {
 			state.Saga = &store.Locked{Row: r, Held: true, Now: now}
 			owned, err := one(s, scanInt, `SELECT count(*) FROM bindings WHERE operation_id = ?`, r.ID)
 			if err != nil {

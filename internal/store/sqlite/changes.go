@@ -33,11 +33,11 @@ func (db *DB) StartChange(ctx context.Context, in store.ChangeDoor, decide func(
 		switch {
 		case err == nil:
 			state.Binding = b
-			rows, err := s.sagas([]string{b.OperationID})
+			r, found, err := s.lockedSaga(b.OperationID)
 			if err != nil {
 				return err
 			}
-			if r, ok := rows[b.OperationID]; ok {
+			if found {
 				state.Old = &store.Locked{Row: r, Held: true, Now: now}
 			}
 		case !errors.Is(err, sql.ErrNoRows):

@@ -37,7 +37,7 @@ func (db *DB) Claim(ctx context.Context, in store.Claim) ([]store.Claimed, error
 		for i, c := range picked {
 			ids[i] = c.id
 		}
-		rows, err := s.sagas(ids)
+		rows, _, err := s.sagas(ids)
 		if err != nil {
 			return err
 		}
@@ -45,7 +45,7 @@ func (db *DB) Claim(ctx context.Context, in store.Claim) ([]store.Claimed, error
 		for _, c := range picked {
 			row, ok := rows[c.id]
 			if !ok {
-				continue // a command without its saga: nobody can perform it
+				continue // a command without its saga, or with one that can't be read: nobody can perform it
 			}
 			claimed, m := claim(row, in, *c.kind, now)
 			if err := s.putLease(claimed.Row, m); err != nil {

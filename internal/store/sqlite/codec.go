@@ -3,6 +3,7 @@ package sqlite
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -57,6 +58,10 @@ func (t text) Scan(v any) error {
 }
 
 // jsonText scans JSON; null leaves the value as it is.
+// errUnreadable is a row that holds what nobody can read: a hand in the
+// database. It must not stop the others.
+var errUnreadable = errors.New("the row can't be read")
+
 type jsonText struct{ v any }
 
 func (j jsonText) Scan(v any) error {
@@ -64,7 +69,10 @@ func (j jsonText) Scan(v any) error {
 	case nil:
 		return nil
 	case string:
-		return json.Unmarshal([]byte(v), j.v)
+		if err := json.Unmarshal([]byte(v), j.v); err != nil {
+			return fmt.Errorf("%w: %w", errUnreadable, err)
+		}
+		return nil
 	}
 	return fmt.Errorf("%T is no JSON", v)
 }

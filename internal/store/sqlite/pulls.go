@@ -22,11 +22,11 @@ func (db *DB) StartPull(ctx context.Context, pullID string, decide func(store.Pu
 		}
 		var old *store.Locked
 		if p.OperationID != "" {
-			rows, err := s.sagas([]string{p.OperationID})
+			r, found, err := s.lockedSaga(p.OperationID)
 			if err != nil {
 				return err
 			}
-			if r, ok := rows[p.OperationID]; ok {
+			if found {
 				old = &store.Locked{Row: r, Held: true, Now: now}
 			}
 		}
