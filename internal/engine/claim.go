@@ -16,7 +16,6 @@ const claimLimit = 10 * time.Second
 // so that a claim that was answered can still be released or run.
 func (e *Engine) claimLoop(claims, rest context.Context) {
 	backoff := e.o.Poll
-	passed := 0 // rounds in which what is due could not be taken
 	for claims.Err() == nil {
 		took, full, err := e.claimOnce(rest)
 		switch {
@@ -33,13 +32,10 @@ func (e *Engine) claimLoop(claims, rest context.Context) {
 		}
 		backoff = e.o.Poll
 		e.turned()
-		if passed++; took > 0 {
-			passed = 0
-		}
 		if full {
 			continue // there may be more that is due
 		}
-		if !e.idle(claims, passed) {
+		if !e.idle(claims, took) {
 			return
 		}
 	}
@@ -131,11 +127,10 @@ func (e *Engine) claim(ctx context.Context, in store.Claim) ([]store.Claimed, er
 	return got, err
 }
 
-// idle sleeps until the next due time, a wake-up, or a jittered poll. passed is
-// how many rounds in a row took nothing: what is due and was passed by is locked
-// by somebody, and is tried again ever less often. It answers false when the
-// loop should end.
-func (e *Engine) idle(ctx context.Context, passed int) bool {
+// idle sleeps until the next due time, a wake-up, or a jittered poll. What is due
+// and was passed by, since somebody holds its row, is tried again ever less
+// often. It answers false when the loop should end.
+func (e *Engine) idle(ctx context.Context, took int) bool {
 	wait := time.Duration(float64(e.o.Poll) * (0.75 + jitter()/2))
 	if kinds := e.claimable(); len(kinds) > 0 {
 		ask, cancel := context.WithTimeout(ctx, claimLimit)
@@ -144,8 +139,13 @@ func (e *Engine) idle(ctx context.Context, passed int) bool {
 		switch {
 		case err != nil && ctx.Err() == nil:
 			e.missed()
-		case ok && err == nil:
-			wait = min(wait, max(in, shortest<<min(passed, 20)))
+		case err != nil || !ok:
+		case in > 0 || took > 0:
+			e.passedBy = 0
+			wait = min(wait, max(in, shortest))
+		default:
+			e.passedBy = min(e.passedBy+1, 20)
+			wait = min(wait, shortest<<e.passedBy)
 		}
 	}
 	return e.sleepOrWake(ctx, wait)

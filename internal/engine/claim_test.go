@@ -140,6 +140,27 @@ func TestWhatIsPassedByIsAskedForLessOften(t *testing.T) {
 	})
 }
 
+// A timer is met when it is due, however long nothing was: not a poll later.
+func TestATimerIsMetAfterAnIdleTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.set.Polls[pull.Validating] = saga.Poll{Long: 90 * time.Minute}
+		looked := make(chan time.Time, 2)
+		r.steps[pull.CmdValidate] = engine.Step{Look: notDone, Perform: func(context.Context, engine.Run) saga.Outcome {
+			looked <- time.Now()
+			return saga.NotYet("")
+		}}
+		r.set.Deadlines = map[saga.State]time.Duration{pull.Validating: 24 * time.Hour}
+		r.start(func(o *engine.Options) { o.Poll = time.Minute })
+		r.begin()
+		first := <-looked
+		if d := (<-looked).Sub(first) - 90*time.Minute; d > time.Second {
+			t.Errorf("%s late", d)
+		}
+	})
+}
+
 // deaf is a store whose heartbeats are never answered.
 type deaf struct{ store.Store }
 

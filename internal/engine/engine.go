@@ -92,6 +92,7 @@ type Engine struct {
 	kinds []kind
 	caps  map[string]*capacity // by type, nil where only the workers limit it
 
+	passedBy     int       // the claim loop alone: rounds in a row that took nothing of what is due
 	lookedBeside time.Time // the claim loop alone: when it last asked for what is overdue with all workers busy
 
 	wake       chan struct{}
